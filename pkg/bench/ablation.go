@@ -93,7 +93,7 @@ func MeasureAblation(ctx context.Context, o AblationOptions) ([]Record, error) {
 	}
 	var records []Record
 	for _, a := range list {
-		r, err := o.runComparison(ctx, command, a, common)
+		r, err := o.compareVariants(ctx, command, a, common)
 		if err != nil {
 			return nil, fmt.Errorf("bench ablation, %s: %w", a.name, comparison.ContextCause(ctx, err))
 		}
@@ -102,9 +102,9 @@ func MeasureAblation(ctx context.Context, o AblationOptions) ([]Record, error) {
 	return records, nil
 }
 
-// runComparison alternates training steps of the two variants of a, and returns r with the measured
+// compareVariants alternates training steps of the two variants of a, and returns r with the measured
 // values filled in.
-func (o AblationOptions) runComparison(ctx context.Context, command []string, a ablation, r Record) (Record, error) {
+func (o AblationOptions) compareVariants(ctx context.Context, command []string, a ablation, r Record) (Record, error) {
 	var here, there []string
 	if a.set != nil {
 		here, there = a.set[:1], a.set[1:]
@@ -126,5 +126,5 @@ func (o AblationOptions) runComparison(ctx context.Context, command []string, a 
 	comparison.Logf(o.Output, "%s, %s: %.3f s per step; %s: %.3f s per step", a.name, a.setting, comparison.Median(on), a.without, comparison.Median(off))
 	r.Name, r.Peer = fmt.Sprintf("%s, %s", a.name, a.setting), "ours, "+a.without
 	images := float64(o.Shape.Batch * a.setting.workers)
-	return comparison.Compare(r, comparison.PerSecond(images, on), comparison.PerSecond(images, off)), nil
+	return comparison.CompareRates(r, comparison.PerSecond(images, on), comparison.PerSecond(images, off)), nil
 }

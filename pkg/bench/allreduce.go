@@ -223,7 +223,7 @@ func (o AllReduceOptions) measureRankCount(ctx context.Context, ranks int, resul
 		if err != nil {
 			return err
 		}
-		result.add(rows)
+		result.addRows(rows)
 		for _, r := range rows {
 			comparison.Logf(o.Output, "%s, %d ranks, %s: %.2f µs, bus bandwidth %.3f GB/s", r.Side, ranks, formatBytes(size), r.Microseconds, r.BusGBs)
 		}

@@ -146,7 +146,7 @@ func TestWrongSums(t *testing.T) {
 		{"shifted", func(b []float32) { sum(b); copy(b, b[1:]) }, 199}, // all but the last
 	} {
 		b := make([]float32, 200)
-		a, err := reduceRequest{size: 800}.answer(b, 0, ranks, nil, func() error { c.reduce(b); return nil })
+		a, err := allReduceRequest{size: 800}.answer(b, 0, ranks, nil, func() error { c.reduce(b); return nil })
 		if err != nil || a.Wrong == nil || *a.Wrong != c.want {
 			t.Errorf("%s: got %v, %v, want %d wrong elements", c.name, a, err, c.want)
 		}
@@ -211,7 +211,7 @@ func TestMissingPeerIsSkipped(t *testing.T) {
 // TestAllReduceTable: the columns are those of nccl-tests; scripts read the keys.
 func TestAllReduceTable(t *testing.T) {
 	a := &AllReduces{Machine: "m", Commit: "c"}
-	a.add([]AllReduceRow{
+	a.addRows([]AllReduceRow{
 		{Ranks: 2, Side: "lockstep, shared memory", Bytes: 1000, Count: 250, Type: "float", Microseconds: 2.5, AlgorithmGBs: 0.4, BusGBs: 0.4, Repeats: 1, key: "shm", bandwidths: []float64{0.4}},
 		{Ranks: 2, Side: "lockstep, tcp ring", Bytes: 1000, Count: 250, Type: "float", key: "tcp", bandwidths: []float64{0.1}},
 		{Ranks: 2, Side: "Open MPI v4.1.4", Bytes: 1000, Count: 250, Type: "float", Wrong: 7, key: peerOpenMPI, bandwidths: []float64{0.5}},

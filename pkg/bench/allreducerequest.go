@@ -10,14 +10,14 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// reduceRequest asks a side to time or check all-reduces.
-type reduceRequest struct {
+// allReduceRequest asks a side to time or check all-reduces.
+type allReduceRequest struct {
 	size  int // bytes of the buffer
 	count int // all-reduces to time; 0: check one
 }
 
 // parseReduceRequest reads "allreduce BYTES COUNT" or "check BYTES".
-func parseReduceRequest(words []string) (r reduceRequest, err error) {
+func parseReduceRequest(words []string) (r allReduceRequest, err error) {
 	wantWords := 2
 	if words[0] == comparison.RequestAllReduce {
 		wantWords = 3
@@ -36,7 +36,7 @@ func parseReduceRequest(words []string) (r reduceRequest, err error) {
 
 // answer answers r on one rank. reduce sums b over all ranks, and barrier waits for all ranks. Every side
 // fills its buffer before the clock starts, so that no side's time includes the allocation of memory pages.
-func (r reduceRequest) answer(b []float32, rank, ranks int, barrier, reduce func() error) (comparison.Answer, error) {
+func (r allReduceRequest) answer(b []float32, rank, ranks int, barrier, reduce func() error) (comparison.Answer, error) {
 	if r.count == 0 {
 		return checkAllReduce(b, rank, ranks, reduce)
 	}
@@ -72,7 +72,7 @@ func combineAnswers(a comparison.Answer, rank, ranks int, reduce func([]float64)
 }
 
 // shareRequest replaces r by rank 0's request. Its size is 0 if there are no more requests.
-func (w *worker) shareRequest(r *reduceRequest) error {
+func (w *worker) shareRequest(r *allReduceRequest) error {
 	b := device.Buffer{F64: []float64{float64(r.size), float64(r.count)}}
 	err := w.group.Broadcast(w.ctx, b, 0)
 	r.size, r.count = int(b.F64[0]), int(b.F64[1])
@@ -81,7 +81,7 @@ func (w *worker) shareRequest(r *reduceRequest) error {
 
 func (w *worker) followRequests() error {
 	for {
-		var r reduceRequest
+		var r allReduceRequest
 		if err := w.shareRequest(&r); err != nil || r.size == 0 {
 			return err
 		}
@@ -93,7 +93,7 @@ func (w *worker) followRequests() error {
 
 // answerReduceRequest answers r by all-reduces of the group or, in the task stream, by exchanges
 // through the stream.
-func (w *worker) answerReduceRequest(r reduceRequest) (comparison.Answer, error) {
+func (w *worker) answerReduceRequest(r allReduceRequest) (comparison.Answer, error) {
 	if n := r.size / 4; w.sum.Len() != n {
 		w.sum = device.Buffer{F32: make([]float32, n)}
 	}

@@ -51,7 +51,7 @@ func newAllReduceRow(s allReduceSide, ranks, size, count int, seconds []float64,
 	return r
 }
 
-func (a *AllReduces) add(rows []AllReduceRow) {
+func (a *AllReduces) addRows(rows []AllReduceRow) {
 	for i := range rows {
 		ours := &rows[i]
 		for _, peer := range rows {
@@ -62,7 +62,7 @@ func (a *AllReduces) add(rows []AllReduceRow) {
 				Name: fmt.Sprintf("all-reduce of %s, %d workers, %s", formatBytes(ours.Bytes), ours.Ranks, ours.Side),
 				Unit: "GB/s", Peer: peer.Side, Target: allReduceTarget(ours, peer.key), Machine: a.Machine, Commit: a.Commit,
 			}
-			ours.Comparisons = append(ours.Comparisons, comparison.Compare(r, ours.bandwidths, peer.bandwidths))
+			ours.Comparisons = append(ours.Comparisons, comparison.CompareRates(r, ours.bandwidths, peer.bandwidths))
 		}
 	}
 	a.Rows = append(a.Rows, rows...)

@@ -205,7 +205,7 @@ func (b engineBench) compareThroughput(ours, peer *comparison.Side, s workerSett
 	r := b.record
 	r.Unit, r.Peer = "images/s", peer.About.Name
 	images := float64(b.Shape.Batch * s.workers)
-	return comparison.Compare(r, comparison.PerSecond(images, oursSeconds), comparison.PerSecond(images, peerSeconds)), nil
+	return comparison.CompareRates(r, comparison.PerSecond(images, oursSeconds), comparison.PerSecond(images, peerSeconds)), nil
 }
 
 // measureAlternately sends a request repeatedly to Lockstep (ours) and to another program (peer), one at a

@@ -191,10 +191,10 @@ type alternatingMeasurement struct {
 	epochs   int // of each training in a repeat
 }
 
-// measure returns the throughputs in samples per second by training and repeat. The processes of all
+// measureThroughputs returns the throughputs in samples per second by training and repeat. The processes of all
 // trainings exist at the same time, but only one training runs, in an order that each repeat reverses. Their
 // first epoch is not counted.
-func (a alternatingMeasurement) measure(ctx context.Context, all []measuredTraining, output io.Writer) ([][]float64, error) {
+func (a alternatingMeasurement) measureThroughputs(ctx context.Context, all []measuredTraining, output io.Writer) ([][]float64, error) {
 	folder, err := os.MkdirTemp("", "lockstep-bench-")
 	if err != nil {
 		return nil, err
@@ -205,7 +205,7 @@ func (a alternatingMeasurement) measure(ctx context.Context, all []measuredTrain
 	}
 	rates := make([][]float64, len(all))
 	for first := 0; first < a.repeats; first += a.perStart {
-		err := a.measureOneStart(ctx, all, folder, min(a.perStart, a.repeats-first), rates)
+		err := a.startAndMeasure(ctx, all, folder, min(a.perStart, a.repeats-first), rates)
 		if err != nil {
 			return nil, err
 		}
@@ -216,8 +216,8 @@ func (a alternatingMeasurement) measure(ctx context.Context, all []measuredTrain
 	return rates, nil
 }
 
-// measureOneStart starts the trainings, and appends the throughputs of the given number of repeats to rates.
-func (a alternatingMeasurement) measureOneStart(ctx context.Context, all []measuredTraining, folder string, repeats int, rates [][]float64) error {
+// startAndMeasure starts the trainings, and appends the throughputs of the given number of repeats to rates.
+func (a alternatingMeasurement) startAndMeasure(ctx context.Context, all []measuredTraining, folder string, repeats int, rates [][]float64) error {
 	running := make([]*runningTraining, len(all))
 	for i, t := range all {
 		t.folder = folder

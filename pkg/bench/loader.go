@@ -71,7 +71,7 @@ func MeasureLoader(ctx context.Context, o LoaderOptions) (records []Record, err 
 	}
 	defer peer.Close()
 	b := loaderBench{LoaderOptions: o, dir: dir, peer: peer, record: Record{Machine: comparison.DescribeMachine(), Commit: comparison.FindCommit(ctx), Peer: peer.About.Name}}
-	for _, measure := range []func(context.Context) ([]Record, error){b.compareImages, b.compareCrops, b.compareOrders} {
+	for _, measure := range []func(context.Context) ([]Record, error){b.compareImageReading, b.compareCropReading, b.compareStageOrders} {
 		r, err := measure(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("bench loader: %w", err)
@@ -89,9 +89,9 @@ type loaderBench struct {
 	record Record // fields that all records share
 }
 
-// compareReading compares how fast Lockstep and the peer each read n samples. Lockstep reads them
+// compareSampleReading compares how fast Lockstep and the peer each read n samples. Lockstep reads them
 // from ds; request asks the peer.
-func (b loaderBench) compareReading(ctx context.Context, name, unit string, ds data.Dataset, n int, request string) (Record, error) {
+func (b loaderBench) compareSampleReading(ctx context.Context, name, unit string, ds data.Dataset, n int, request string) (Record, error) {
 	var ours, peers []float64
 	for range b.Repeats {
 		seconds, mean, err := readSamples(ctx, ds, n)
@@ -111,7 +111,7 @@ func (b loaderBench) compareReading(ctx context.Context, name, unit string, ds d
 	}
 	r := b.record
 	r.Name, r.Unit = name, unit
-	return comparison.Compare(r, ours, peers), nil
+	return comparison.CompareRates(r, ours, peers), nil
 }
 
 // readSamples reads n samples on one thread. mean is the mean absolute value of the last image.
@@ -140,8 +140,8 @@ const (
 	cifarResized = 128
 )
 
-// compareImages compares the reading of PNG, JPEG and CIFAR-10 images.
-func (b loaderBench) compareImages(ctx context.Context) ([]Record, error) {
+// compareImageReading compares the reading of PNG, JPEG and CIFAR-10 images.
+func (b loaderBench) compareImageReading(ctx context.Context) ([]Record, error) {
 	shapes, err := data.Shapes(ctx, data.ShapesOptions{Count: b.Pictures, Classes: 2, Edge: b.Edge, Seed: 1})
 	if err != nil {
 		return nil, err
@@ -159,7 +159,7 @@ func (b loaderBench) compareImages(ctx context.Context) ([]Record, error) {
 		if err != nil {
 			return err
 		}
-		r, err := b.compareReading(ctx, name, "images/s", ds, b.Pictures, strings.Join(request, "\t"))
+		r, err := b.compareSampleReading(ctx, name, "images/s", ds, b.Pictures, strings.Join(request, "\t"))
 		records = append(records, r)
 		return err
 	}
@@ -182,8 +182,8 @@ func (b loaderBench) compareImages(ctx context.Context) ([]Record, error) {
 	return records, err
 }
 
-// compareCrops compares the reading of random crops of a box in each file format.
-func (b loaderBench) compareCrops(ctx context.Context) ([]Record, error) {
+// compareCropReading compares the reading of random crops of a box in each file format.
+func (b loaderBench) compareCropReading(ctx context.Context) ([]Record, error) {
 	if b.Box == 0 {
 		return nil, nil
 	}
@@ -211,7 +211,7 @@ func (b loaderBench) compareCrops(ctx context.Context) ([]Record, error) {
 		crops, err := data.Crops(v, b.Crop, b.Crops, 1)
 		if err == nil {
 			var r Record
-			r, err = b.compareReading(ctx, fmt.Sprintf("crop %d³ of %d³, %s", b.Crop, b.Box, form.name), "crops/s", crops, b.Crops, strings.Join([]string{"crops", dir, fmt.Sprint(b.Crop), fmt.Sprint(b.Crops)}, "\t"))
+			r, err = b.compareSampleReading(ctx, fmt.Sprintf("crop %d³ of %d³, %s", b.Crop, b.Box, form.name), "crops/s", crops, b.Crops, strings.Join([]string{"crops", dir, fmt.Sprint(b.Crop), fmt.Sprint(b.Crops)}, "\t"))
 			records = append(records, r)
 		}
 		if err = errors.Join(err, v.Close()); err != nil {
@@ -221,8 +221,8 @@ func (b loaderBench) compareCrops(ctx context.Context) ([]Record, error) {
 	return records, nil
 }
 
-// compareOrders compares orders of the loader's stages with the default, on JPEG images with random flips.
-func (b loaderBench) compareOrders(ctx context.Context) ([]Record, error) {
+// compareStageOrders compares orders of the loader's stages with the default, on JPEG images with random flips.
+func (b loaderBench) compareStageOrders(ctx context.Context) ([]Record, error) {
 	if b.Workers == 0 {
 		return nil, nil
 	}
@@ -250,7 +250,7 @@ func (b loaderBench) compareOrders(ctx context.Context) ([]Record, error) {
 		}
 		r := b.record
 		r.Name, r.Unit, r.Peer = "loader order "+order, "images/s", "order "+strings.Join(data.DefaultOrder(), " ")
-		records = append(records, comparison.Compare(r, ours, peers))
+		records = append(records, comparison.CompareRates(r, ours, peers))
 	}
 	return records, nil
 }

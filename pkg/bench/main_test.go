@@ -10,7 +10,7 @@ import (
 	"lockstep/pkg/engine"
 )
 
-func TestMain(m *testing.M) { benchtest.Main(m, work) }
+func TestMain(m *testing.M) { benchtest.RunTestsOrWorker(m, work) }
 
 func work(args []string) error {
 	o := WorkerOptions{Engine: engine.DefaultOptions()}

@@ -23,7 +23,7 @@ import (
 type openMPIRank struct {
 	lib         *mpi.Library
 	rank, ranks int
-	control     unsafe.Pointer // a reduceRequest; the size is 0 at the end
+	control     unsafe.Pointer // a allReduceRequest; the size is 0 at the end
 	buffer      unsafe.Pointer
 	size        int // bytes of buffer
 }
@@ -47,17 +47,17 @@ func answerWithOpenMPI(in io.Reader, out io.Writer) (err error) {
 	}
 	s := &openMPIRank{lib: lib}
 	// Finalize would wait forever for ranks that wait for this one. mpirun ends them with this process.
-	if err := s.run(in, out); err != nil {
+	if err := s.answerRequests(in, out); err != nil {
 		return err
 	}
 	return lib.Finalize()
 }
 
-func (s *openMPIRank) run(in io.Reader, out io.Writer) error {
+func (s *openMPIRank) answerRequests(in io.Reader, out io.Writer) error {
 	var errs [3]error
 	s.rank, errs[0] = s.lib.Rank()
 	s.ranks, errs[1] = s.lib.Size()
-	s.control, errs[2] = s.lib.AllocMem(int(unsafe.Sizeof(reduceRequest{})))
+	s.control, errs[2] = s.lib.AllocMem(int(unsafe.Sizeof(allReduceRequest{})))
 	if err := errors.Join(errs[:]...); err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (s *openMPIRank) run(in io.Reader, out io.Writer) error {
 		if err := s.broadcastRequest(r); err != nil {
 			return err
 		}
-		a, err := s.answer(r)
+		a, err := s.answerAllReduce(r)
 		if err != nil {
 			return err
 		}
@@ -89,26 +89,26 @@ func (s *openMPIRank) run(in io.Reader, out io.Writer) error {
 			return err
 		}
 	}
-	return s.broadcastRequest(reduceRequest{})
+	return s.broadcastRequest(allReduceRequest{})
 }
 
 func (s *openMPIRank) followRequests() error {
 	for {
-		if err := s.broadcastRequest(reduceRequest{}); err != nil {
+		if err := s.broadcastRequest(allReduceRequest{}); err != nil {
 			return err
 		}
-		r := *(*reduceRequest)(s.control)
+		r := *(*allReduceRequest)(s.control)
 		if r.size == 0 {
 			return nil
 		}
-		if _, err := s.answer(r); err != nil {
+		if _, err := s.answerAllReduce(r); err != nil {
 			return err
 		}
 	}
 }
 
-func (s *openMPIRank) broadcastRequest(r reduceRequest) error {
-	*(*reduceRequest)(s.control) = r
+func (s *openMPIRank) broadcastRequest(r allReduceRequest) error {
+	*(*allReduceRequest)(s.control) = r
 	request := new(mpi.Request)
 	if err := s.lib.IBroadcast(request, s.control, int(unsafe.Sizeof(r)), mpi.Byte, 0); err != nil {
 		return err
@@ -122,7 +122,7 @@ func (s *openMPIRank) broadcastRequest(r reduceRequest) error {
 	}
 }
 
-func (s *openMPIRank) answer(r reduceRequest) (comparison.Answer, error) {
+func (s *openMPIRank) answerAllReduce(r allReduceRequest) (comparison.Answer, error) {
 	if r.size != s.size {
 		if err := s.resizeBuffer(r.size); err != nil {
 			return comparison.Answer{}, err

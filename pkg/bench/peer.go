@@ -9,8 +9,8 @@ import (
 
 const torchScript = "torch_cpu.py"
 
-// stepsPerFormat is the number of timed steps in each memory format, before the faster format is chosen.
-const stepsPerFormat = 2
+// stepsPerMemoryFormat is the number of timed steps in each memory format, before the faster format is chosen.
+const stepsPerMemoryFormat = 2
 
 // startFastestTorch measures some steps of PyTorch in each memory format, and leaves the faster one running.
 func startFastestTorch(ctx context.Context, torch []string, shape Shape, s workerSetting, precision string, logf func(string, ...any)) (best *comparison.Side, err error) {
@@ -39,9 +39,9 @@ func startFastestTorch(ctx context.Context, torch []string, shape Shape, s worke
 	return best, nil
 }
 
-// measureWarmSteps returns the median seconds of stepsPerFormat steps, after one that is not counted.
+// measureWarmSteps returns the median seconds of stepsPerMemoryFormat steps, after one that is not counted.
 func measureWarmSteps(s *comparison.Side) (float64, error) {
-	seconds, err := measureInTurns([]*comparison.Side{s}, comparison.RequestStep, 1+stepsPerFormat)
+	seconds, err := measureInTurns([]*comparison.Side{s}, comparison.RequestStep, 1+stepsPerMemoryFormat)
 	if err != nil {
 		return 0, err
 	}

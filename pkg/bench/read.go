@@ -72,7 +72,7 @@ func MeasureReading(ctx context.Context, o ReadOptions) (records []Record, err e
 		ReadOptions: o, dir: dir, peer: peer, ours: append(ours, "--task", TaskRead),
 		record: Record{Machine: comparison.DescribeMachine(), Commit: comparison.FindCommit(ctx), Peer: "required"},
 	}
-	for _, measure := range []func(context.Context) ([]Record, error){b.compareWithPandas, b.measureFirstFigure, b.measureReading, b.measureMemory} {
+	for _, measure := range []func(context.Context) ([]Record, error){b.compareWithPandas, b.measureFirstFigure, b.measureReading, b.measureLongFileMemory} {
 		r, err := measure(ctx)
 		if err != nil {
 			return nil, fmt.Errorf("bench read: %w", comparison.ContextCause(ctx, err))
@@ -164,7 +164,7 @@ func (b readBench) compareParsing(ctx context.Context, l comparedLog, path strin
 		if how == requestExtract {
 			r.Peer += ", str.extract"
 		}
-		r = comparison.Compare(r, comparison.PerSecond(size/1e6, a), comparison.PerSecond(size/1e6, p))
+		r = comparison.CompareRates(r, comparison.PerSecond(size/1e6, a), comparison.PerSecond(size/1e6, p))
 		b.logf("%s: %.0f MB/s; %s: %.0f MB/s", r.Name, r.Value, r.Peer, r.PeerValue)
 		records = append(records, r)
 	}
@@ -222,7 +222,7 @@ func (b readBench) compareWithRequirement(r Record, values []float64, required f
 	if smallerIsBetter {
 		r = comparison.CompareCosts(r, values, must)
 	} else {
-		r = comparison.Compare(r, values, must)
+		r = comparison.CompareRates(r, values, must)
 	}
 	b.logf("%s: %.4g %s, required %.4g", r.Name, r.Value, r.Unit, required)
 	return r
@@ -266,13 +266,13 @@ func (b readBench) measureReading(ctx context.Context) (records []Record, err er
 	defer ours.Close()
 	for _, k := range speedFileKinds() {
 		path := filepath.Join(b.dir, "rates", k.file)
-		size, err := k.write(path, int64(b.Megabytes)*1e6)
+		size, err := k.writeFile(path, int64(b.Megabytes)*1e6)
 		if err != nil {
 			return nil, err
 		}
 		var values []float64
 		for i := range 1 + b.Repeats {
-			seconds, err := ours.TimeRequest(k.parseRequest(path))
+			seconds, err := ours.TimeRequest(k.newParseRequest(path))
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", k.name, err)
 			}
@@ -290,14 +290,14 @@ func (b readBench) measureReading(ctx context.Context) (records []Record, err er
 	return records, nil
 }
 
-// measureMemory measures the peak memory for long files, each in a separate process.
-func (b readBench) measureMemory(ctx context.Context) (records []Record, err error) {
+// measureLongFileMemory measures the peak memory for long files, each in a separate process.
+func (b readBench) measureLongFileMemory(ctx context.Context) (records []Record, err error) {
 	if b.LongMegabytes == 0 {
 		return nil, nil
 	}
 	for _, k := range memoryFileKinds() {
 		path := filepath.Join(b.dir, "long", k.file)
-		size, err := k.write(path, int64(b.LongMegabytes)*1e6)
+		size, err := k.writeFile(path, int64(b.LongMegabytes)*1e6)
 		if err != nil {
 			return nil, err
 		}

@@ -107,7 +107,7 @@ func TestMeasureReadingErrors(t *testing.T) {
 }
 
 // options returns the options to read a file of the kind.
-func (k fileKind) options() logread.Options {
+func (k generatedFileKind) options() logread.Options {
 	if k.template == "" {
 		return logread.Options{}
 	}
@@ -120,7 +120,7 @@ func TestReadFiles(t *testing.T) {
 	for _, k := range append(speedFileKinds(), memoryFileKinds()...) {
 		path := filepath.Join(t.TempDir(), k.file)
 		size := int64(1_000_000)
-		if _, err := k.write(path, size); err != nil {
+		if _, err := k.writeFile(path, size); err != nil {
 			t.Fatal(err)
 		}
 		logs, err := k.options().Read(context.Background(), path)
@@ -137,7 +137,7 @@ func TestReadFiles(t *testing.T) {
 			t.Errorf("%s: %d workers, no value", k.name, r.Info.Workers)
 		}
 		again := filepath.Join(t.TempDir(), k.file)
-		if _, err := k.write(again, size); err != nil {
+		if _, err := k.writeFile(again, size); err != nil {
 			t.Fatal(err)
 		}
 		want, err := os.ReadFile(path)
@@ -153,7 +153,7 @@ func TestEveryFormatIsTimed(t *testing.T) {
 	timed := map[string]bool{}
 	for _, k := range speedFileKinds() {
 		path := filepath.Join(t.TempDir(), k.file)
-		if _, err := k.write(path, 20_000); err != nil {
+		if _, err := k.writeFile(path, 20_000); err != nil {
 			t.Fatal(err)
 		}
 		reports, err := k.options().Explain(t.Context(), path)
@@ -225,7 +225,7 @@ func BenchmarkRead(b *testing.B) {
 	for _, k := range speedFileKinds() {
 		b.Run(strings.ReplaceAll(k.name, " ", "_"), func(b *testing.B) {
 			path := filepath.Join(b.TempDir(), k.file)
-			size, err := k.write(path, 8_000_000)
+			size, err := k.writeFile(path, 8_000_000)
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -20,18 +20,18 @@ import (
 
 // The files are generated from a seed, in the formats that programs write.
 
-// A pieceAppender appends the n-th piece (from 0) of a file to b: a line, a record or a few lines.
-type pieceAppender func(b []byte, rng *rand.Rand, n int) []byte
+// A filePieceAppender appends the n-th piece (from 0) of a file to b: a line, a record or a few lines.
+type filePieceAppender func(b []byte, rng *rand.Rand, n int) []byte
 
-type fileKind struct {
+type generatedFileKind struct {
 	name, file string  // a file whose name ends with .gz is compressed
 	required   float64 // MB/s
-	piece      pieceAppender
+	piece      filePieceAppender
 	end        string // text after the last piece
 	template   string // of the lines, if no known program writes them
 }
 
-func (k fileKind) parseRequest(path string) string {
+func (k generatedFileKind) newParseRequest(path string) string {
 	request := requestParse + "\t" + path
 	if k.template != "" {
 		request += "\t" + k.template
@@ -40,8 +40,8 @@ func (k fileKind) parseRequest(path string) string {
 }
 
 // speedFileKinds returns the kinds of files with a required reading speed.
-func speedFileKinds() []fileKind {
-	kinds := []fileKind{
+func speedFileKinds() []generatedFileKind {
+	kinds := []generatedFileKind{
 		{name: "study CSV", file: "log_4.csv", piece: appendStudyRow},
 		{name: "SC21 log", file: "4GPU/out.log", piece: newSC21Appender(8)},
 		{name: "SC21 log, gzip", file: "4GPU/out.log.gz", piece: newSC21Appender(8)},
@@ -63,8 +63,8 @@ func speedFileKinds() []fileKind {
 		kinds[i].required = textRate
 	}
 	return append(kinds,
-		fileKind{name: "events, scalars alone", file: "4GPU/events.out.tfevents.1", required: scalarsRate, piece: newEventAppender(0)},
-		fileKind{name: "events, records of 4 kB", file: "4GPU/events.out.tfevents.2", required: eventsRate, piece: newEventAppender(4096)},
+		generatedFileKind{name: "events, scalars alone", file: "4GPU/events.out.tfevents.1", required: scalarsRate, piece: newTensorBoardAppender(0)},
+		generatedFileKind{name: "events, records of 4 kB", file: "4GPU/events.out.tfevents.2", required: eventsRate, piece: newTensorBoardAppender(4096)},
 	)
 }
 
@@ -74,27 +74,27 @@ func srunLine(rank string) string {
 }
 
 // memoryFileKinds returns the kinds of files whose peak memory is measured. The reader skips most of them.
-func memoryFileKinds() []fileKind {
-	return []fileKind{
+func memoryFileKinds() []generatedFileKind {
+	return []generatedFileKind{
 		{name: "SC21 log", file: "4GPU/out.log", piece: newSC21Appender(1000)},
-		{name: "events", file: "4GPU/events.out.tfevents.1", piece: newEventAppender(1 << 16)},
+		{name: "events", file: "4GPU/events.out.tfevents.1", piece: newTensorBoardAppender(1 << 16)},
 	}
 }
 
 // writeStudyLog writes a log of the U-Net study, and returns its size in bytes.
 func writeStudyLog(path string, rows int) (float64, error) {
-	size, err := writePieces(path, appendStudyRow, "", func(n int, _ int64) bool { return n <= rows }) // the first is the header
+	size, err := writeFilePieces(path, appendStudyRow, "", func(n int, _ int64) bool { return n <= rows }) // the first is the header
 	return float64(size), err
 }
 
-// write writes a file of at least size bytes, and returns the size of its uncompressed content.
-func (k fileKind) write(path string, size int64) (int64, error) {
-	return writePieces(path, k.piece, k.end, func(_ int, written int64) bool { return written < size })
+// writeFile writes a file of at least size bytes, and returns the size of its uncompressed content.
+func (k generatedFileKind) writeFile(path string, size int64) (int64, error) {
+	return writeFilePieces(path, k.piece, k.end, func(_ int, written int64) bool { return written < size })
 }
 
-// writePieces writes pieces to a file while more returns true, and then end. Random numbers have the same seed
+// writeFilePieces writes pieces to a file while more returns true, and then end. Random numbers have the same seed
 // in every file. It returns the size of the uncompressed content in bytes.
-func writePieces(path string, piece pieceAppender, end string, more func(n int, written int64) bool) (size int64, err error) {
+func writeFilePieces(path string, piece filePieceAppender, end string, more func(n int, written int64) bool) (size int64, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return 0, err
 	}
@@ -125,7 +125,7 @@ func writePieces(path string, piece pieceAppender, end string, more func(n int, 
 // writeSC21Log writes the given number of lines per epoch of a log of the SC21 study, and returns
 // its size in bytes.
 func writeSC21Log(path string, lines int) (float64, error) {
-	size, err := writePieces(path, newSC21Appender(0), "", func(n int, _ int64) bool { return 4*n < lines })
+	size, err := writeFilePieces(path, newSC21Appender(0), "", func(n int, _ int64) bool { return 4*n < lines })
 	return float64(size), err
 }
 
@@ -141,7 +141,7 @@ func appendStudyRow(b []byte, rng *rand.Rand, n int) []byte {
 
 // newSC21Appender appends the four lines of a header, then alternately linesBetween lines of about a hundred
 // bytes and the four lines of one epoch.
-func newSC21Appender(linesBetween int) pieceAppender {
+func newSC21Appender(linesBetween int) filePieceAppender {
 	start := time.Date(2021, 11, 12, 0, 32, 26, 0, time.UTC)
 	return func(b []byte, rng *rand.Rand, n int) []byte {
 		line := func(format string, a ...any) {
@@ -178,9 +178,9 @@ func appendLightningRow(b []byte, rng *rand.Rand, n int) []byte {
 	return fmt.Appendf(b, "%d,%d,%v,,,\n", n/20, n*50-1, rng.Float64())
 }
 
-// newEventAppender appends records of TensorBoard's event files, each with a scalar and, if image > 0, an
+// newTensorBoardAppender appends records of TensorBoard's event files, each with a scalar and, if image > 0, an
 // image of that many bytes.
-func newEventAppender(image int) pieceAppender {
+func newTensorBoardAppender(image int) filePieceAppender {
 	tags := []string{"Loss/train", "Loss/valid", "Learning Rate", "Avg iters per sec"}
 	blob := make([]byte, image)
 	table := crc32.MakeTable(crc32.Castagnoli)

@@ -8,10 +8,10 @@ import (
 
 // patternFileKinds returns kinds of text files that repeat one line, or the lines of one epoch, with
 // other numbers.
-func patternFileKinds() []fileKind {
+func patternFileKinds() []generatedFileKind {
 	const stamp, micro, brackets = "2024-05-04 10:00:00,123 - root - INFO - ", "2023-05-04 10:00:06.000200: ", "[2023-05-04 10:00:20,000] [INFO] "
 	const mlflowRun = "4GPU/mlruns/0/0123456789abcdef0123456789abcdef/metrics/loss"
-	var kinds []fileKind
+	var kinds []generatedFileKind
 	for _, k := range []struct{ name, file, header, piece, end string }{
 		{"U-Net study stdout", "4GPU/unet.out", "", "[INFO] EPOCH: <m>/8000000\nTrain loss: 0.999999, elapsed time: 199.99\n", ""},
 		{"torchtitan", "4GPU/titan.log", "", "[rank0]:" + stamp + "step: <m>  loss:  7.9999  memory: 39.99GiB(41.99%)  tps: 7,199  mfu: 35.99%\n", ""},
@@ -43,7 +43,7 @@ func patternFileKinds() []fileKind {
 		{"trace", "4GPU/timeline.json", "[\n", `{"ph": "X", "name": "ALLREDUCE", "cat": "communication", "pid": 1, "tid": 1, "ts": <n>00.299, "dur": 59.299},` + "\n", `{"ph": "X", "name": "ALLREDUCE", "cat": "communication", "pid": 1, "tid": 1, "ts": 0.1, "dur": 1}]`},
 		{"Hugging Face trainer state", "4GPU/trainer_state.json", "{\n  \"global_step\": 1000,\n  \"log_history\": [\n", "    {\n      \"epoch\": <e>.<s>,\n      \"grad_norm\": 2.5999,\n      \"learning_rate\": 3.799e-05,\n      \"loss\": 0.7999,\n      \"step\": <n>\n    },\n", "    {\n      \"epoch\": 1000000,\n      \"loss\": 0.5,\n      \"step\": 1000000000\n    }\n  ]\n}\n"},
 	} {
-		kinds = append(kinds, fileKind{name: k.name, file: k.file, piece: newPatternAppender(k.header, k.piece), end: k.end})
+		kinds = append(kinds, generatedFileKind{name: k.name, file: k.file, piece: newPatternAppender(k.header, k.piece), end: k.end})
 	}
 	return kinds
 }
@@ -51,7 +51,7 @@ func patternFileKinds() []fileKind {
 // newPatternAppender returns an appender that writes header before piece 0, and text for each piece. In text, each
 // 9 becomes a random digit, <n> the number of the piece from 0, and <m> that number from 1. For epochs of a
 // thousand steps, <e> becomes n/1000, and <s> becomes n%1000 with three digits.
-func newPatternAppender(header, text string) pieceAppender {
+func newPatternAppender(header, text string) filePieceAppender {
 	return func(b []byte, rng *rand.Rand, n int) []byte {
 		if n == 0 {
 			b = append(b, header...)

@@ -56,31 +56,31 @@ func MeasureScaling(ctx context.Context, o ScalingOptions) ([]Record, error) {
 			all = append(all, measuredTraining{config: o.Config, workers: 1, threads: o.Threads, copies: n})
 		}
 	}
-	rates, err := alternatingMeasurement{repeats: o.Repeats, perStart: scalingRepeatsPerStart, epochs: o.Epochs}.measure(ctx, all, o.Output)
+	rates, err := alternatingMeasurement{repeats: o.Repeats, perStart: scalingRepeatsPerStart, epochs: o.Epochs}.measureThroughputs(ctx, all, o.Output)
 	if err != nil {
 		return nil, fmt.Errorf("bench scaling: %w", comparison.ContextCause(ctx, err))
 	}
 	common := Record{Unit: "samples/s", Peer: english.FormatCount(base, "worker"), Machine: comparison.DescribeMachine(), Commit: comparison.FindCommit(ctx)}
-	kernels := describeInstructionSet()
+	kernels := instructionSetSuffix()
 	var records []Record
 	for i, n := range o.Workers[1:] {
 		r := common
 		if r.Name = fmt.Sprintf("weak scaling %d → %d workers, %s%s", base, n, o.Config, kernels); base == 1 && n == 2 {
 			r.Target = weakScalingTargetSpeedup
 		}
-		records = append(records, comparison.Compare(r, rates[1+i], rates[0]))
+		records = append(records, comparison.CompareRates(r, rates[1+i], rates[0]))
 		if base == 1 {
 			r = common
 			r.Name = fmt.Sprintf("%d runs of 1 worker side by side, %s%s", n, o.Config, kernels)
-			records = append(records, comparison.Compare(r, rates[len(o.Workers)+i], rates[0]))
+			records = append(records, comparison.CompareRates(r, rates[len(o.Workers)+i], rates[0]))
 		}
 	}
 	return records, nil
 }
 
-// describeInstructionSet returns a suffix for a row's name that names the vector instruction set of
+// instructionSetSuffix returns a suffix for a row's name that names the vector instruction set of
 // workers on the CPU, such as ", avx2". LOCKSTEP_CPU can change that. It returns "" if they use none.
-func describeInstructionSet() string {
+func instructionSetSuffix() string {
 	sets, err := engine.InstructionSets("fp32")
 	if err != nil || len(sets) == 0 {
 		return ""

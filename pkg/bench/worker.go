@@ -131,7 +131,7 @@ func RunWorker(ctx context.Context, o WorkerOptions, in io.Reader, out io.Writer
 		}
 	}
 	if w.answersForAll {
-		err = w.shareRequest(&reduceRequest{})
+		err = w.shareRequest(&allReduceRequest{})
 	}
 	return errors.Join(err, lines.Err())
 }

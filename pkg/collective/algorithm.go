@@ -126,10 +126,10 @@ func (a *algorithmSelector) chooseForSize(n int) string {
 	return best
 }
 
-// describe returns the name of a transport and the algorithm, as in "tcp, halving" for "tcp ring".
+// nameWithAlgorithm returns the name of a transport and the algorithm, as in "tcp, halving" for "tcp ring".
 // It returns transport unchanged for the native algorithm. With AlgorithmAuto, it lists the
 // algorithms by buffer size.
-func (a *algorithmSelector) describe(transport string) string {
+func (a *algorithmSelector) nameWithAlgorithm(transport string) string {
 	if a.name == a.native {
 		return transport
 	}
@@ -172,8 +172,8 @@ func (a *algorithmSelector) findSchedule(name string, n int) (*rankSchedule, err
 	return s, nil
 }
 
-// exchanger sends and receives bytes for a schedule.
-type exchanger interface {
+// byteExchanger sends and receives bytes for a schedule.
+type byteExchanger interface {
 	// post begins to send p, which must not change until flush returns.
 	post(to int, p []byte)
 	// receive calls use for the next n bytes from a rank, in parts that are multiples of 8
@@ -183,7 +183,7 @@ type exchanger interface {
 	flush(ctx context.Context) error
 }
 
-func runSchedule[T numbers.Number](ctx context.Context, x exchanger, s *rankSchedule, b []T) error {
+func runSchedule[T numbers.Number](ctx context.Context, x byteExchanger, s *rankSchedule, b []T) error {
 	part := func(t schedule.Transfer) []T {
 		lo, _ := Shard(len(b), s.chunks, t.Lo)
 		_, hi := Shard(len(b), s.chunks, t.Hi-1)
@@ -198,7 +198,7 @@ func runSchedule[T numbers.Number](ctx context.Context, x exchanger, s *rankSche
 			rest := part(t)
 			s.recordEvent(t, transferWaited)
 			err := x.receive(ctx, t.From, len(numbers.AsBytes(rest)), func(p []byte) {
-				got := numbers.FromBytes[T](p)
+				got := numbers.ReinterpretBytes[T](p)
 				if own := rest[:len(got)]; t.Add {
 					numbers.Add(own, got, own)
 				} else {
@@ -218,7 +218,7 @@ func runSchedule[T numbers.Number](ctx context.Context, x exchanger, s *rankSche
 	return nil
 }
 
-func runScheduleOn(ctx context.Context, x exchanger, s *rankSchedule, b device.Buffer) error {
+func runScheduleOn(ctx context.Context, x byteExchanger, s *rankSchedule, b device.Buffer) error {
 	if b.F64 != nil {
 		return runSchedule(ctx, x, s, b.F64)
 	}

@@ -237,7 +237,7 @@ func TestChoiceBySize(t *testing.T) {
 			t.Errorf("%d bytes: %s, want %s", n, got, want)
 		}
 	}
-	if got, want := a.describe("shared memory"), "shared memory, auto: tree near 1024 B, halving near 16384 B, ring near 4194304 B"; got != want {
+	if got, want := a.nameWithAlgorithm("shared memory"), "shared memory, auto: tree near 1024 B, halving near 16384 B, ring near 4194304 B"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
@@ -254,7 +254,7 @@ func TestAlgorithmOptions(t *testing.T) {
 	}
 	for algorithm, want := range map[string]string{"": "tcp ring, TLS", schedule.Ring: "tcp ring, TLS", schedule.Halving: "tcp, TLS, halving", AlgorithmAuto: "tcp, TLS, auto"} {
 		a := newAlgorithmSelector(Options{Algorithm: algorithm}, schedule.Ring, 0, 4)
-		if got := a.describe("tcp ring, TLS"); got != want {
+		if got := a.nameWithAlgorithm("tcp ring, TLS"); got != want {
 			t.Errorf("algorithm %q over sockets: name %q, want %q", algorithm, got, want)
 		}
 	}

@@ -23,9 +23,9 @@ func newPieceLayout[T numbers.Number](g *memoryGroup, n int) pieceLayout {
 	return p
 }
 
-// bounds returns the range [lo, hi) of the buffer that step processes in the shard of rank.
+// pieceBounds returns the range [lo, hi) of the buffer that step processes in the shard of rank.
 // The lengths of the shards differ by at most one, so a shard's last piece may be empty.
-func (p pieceLayout) bounds(rank, step int) (lo, hi int) {
+func (p pieceLayout) pieceBounds(rank, step int) (lo, hi int) {
 	begin, end := Shard(p.n, p.size, rank)
 	lo = min(begin+step*p.length, end)
 	return lo, min(lo+p.length, end)
@@ -38,28 +38,28 @@ func memoryReduce[T numbers.Number](ctx context.Context, g *memoryGroup, b []T, 
 	for step := range p.steps {
 		for rank := range g.size {
 			if rank != g.rank {
-				lo, hi := p.bounds(rank, step)
-				copy(numbers.FromBytes[T](m.Piece(m.Slot(g.rank), rank)), b[lo:hi])
-				g.countSent(numbers.AsBytes(b[lo:hi]), 1)
+				lo, hi := p.pieceBounds(rank, step)
+				copy(numbers.ReinterpretBytes[T](m.RankPiece(m.RankSlot(g.rank), rank)), b[lo:hi])
+				g.countSentBytes(numbers.AsBytes(b[lo:hi]), 1)
 			}
 		}
 		if err := g.synchronize(ctx); err != nil {
 			return err
 		}
-		lo, hi := p.bounds(g.rank, step)
-		sum := numbers.FromBytes[T](m.Piece(m.ResultArea(), g.rank))[:hi-lo]
+		lo, hi := p.pieceBounds(g.rank, step)
+		sum := numbers.ReinterpretBytes[T](m.RankPiece(m.ResultArea(), g.rank))[:hi-lo]
 		sumRanks(g, sum, b[lo:hi])
 		copy(b[lo:hi], sum)
 		if complete {
-			g.countSent(numbers.AsBytes(sum), g.size-1)
+			g.countSentBytes(numbers.AsBytes(sum), g.size-1)
 		}
 		if err := g.synchronize(ctx); err != nil {
 			return err
 		}
 		for rank := 0; complete && rank < g.size; rank++ {
 			if rank != g.rank {
-				lo, hi := p.bounds(rank, step)
-				copy(b[lo:hi], numbers.FromBytes[T](m.Piece(m.ResultArea(), rank)))
+				lo, hi := p.pieceBounds(rank, step)
+				copy(b[lo:hi], numbers.ReinterpretBytes[T](m.RankPiece(m.ResultArea(), rank)))
 			}
 		}
 	}
@@ -74,7 +74,7 @@ func sumRanks[T numbers.Number](g *memoryGroup, sum, own []T) {
 		if rank == g.rank {
 			return own
 		}
-		return numbers.FromBytes[T](g.memory.Piece(g.memory.Slot(rank), g.rank))[:len(own)]
+		return numbers.ReinterpretBytes[T](g.memory.RankPiece(g.memory.RankSlot(rank), g.rank))[:len(own)]
 	}
 	numbers.Add(sum, pieceOf(0), pieceOf(1))
 	for rank := 2; rank < g.size; rank++ {
@@ -85,16 +85,16 @@ func sumRanks[T numbers.Number](g *memoryGroup, sum, own []T) {
 func memoryGather[T numbers.Number](ctx context.Context, g *memoryGroup, b []T) error {
 	p, m := newPieceLayout[T](g, len(b)), g.memory
 	for step := range p.steps {
-		lo, hi := p.bounds(g.rank, step)
-		copy(numbers.FromBytes[T](m.Slot(g.rank)), b[lo:hi])
-		g.countSent(numbers.AsBytes(b[lo:hi]), g.size-1)
+		lo, hi := p.pieceBounds(g.rank, step)
+		copy(numbers.ReinterpretBytes[T](m.RankSlot(g.rank)), b[lo:hi])
+		g.countSentBytes(numbers.AsBytes(b[lo:hi]), g.size-1)
 		if err := g.synchronize(ctx); err != nil {
 			return err
 		}
 		for rank := range g.size {
 			if rank != g.rank {
-				lo, hi := p.bounds(rank, step)
-				copy(b[lo:hi], numbers.FromBytes[T](m.Slot(rank)))
+				lo, hi := p.pieceBounds(rank, step)
+				copy(b[lo:hi], numbers.ReinterpretBytes[T](m.RankSlot(rank)))
 			}
 		}
 		if err := g.synchronize(ctx); err != nil {
@@ -106,12 +106,12 @@ func memoryGather[T numbers.Number](ctx context.Context, g *memoryGroup, b []T) 
 
 // memoryBroadcast copies b in parts that fit into root's slot.
 func memoryBroadcast[T numbers.Number](ctx context.Context, g *memoryGroup, b []T, root int) error {
-	slot := numbers.FromBytes[T](g.memory.Slot(root))
+	slot := numbers.ReinterpretBytes[T](g.memory.RankSlot(root))
 	for lo := 0; lo < len(b); lo += len(slot) {
 		part := b[lo:min(lo+len(slot), len(b))]
 		if g.rank == root {
 			copy(slot, part)
-			g.countSent(numbers.AsBytes(part), g.size-1)
+			g.countSentBytes(numbers.AsBytes(part), g.size-1)
 		}
 		if err := g.synchronize(ctx); err != nil {
 			return err

@@ -15,7 +15,7 @@ func InProcessWith(n int, o Options) []Group { return newInProcessGroups(max(n, 
 func newInProcessGroups(n int, o Options) []Group {
 	o = o.withDefaults()
 	memory := segment.NewHeapSegment(n, o.ChunkBytes)
-	b := segment.NewChannelNotifier(memory)
+	b := segment.NewGoroutineNotifier(memory)
 	groups := make([]Group, n)
 	for rank := range groups {
 		groups[rank] = &memoryGroup{

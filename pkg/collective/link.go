@@ -14,9 +14,9 @@ import (
 	"lockstep/pkg/internal/process"
 )
 
-// link is a connection to another rank, in both directions, for Send and Recv or for scheduled
+// peerLink is a connection to another rank, in both directions, for Send and Recv or for scheduled
 // operations.
-type link struct {
+type peerLink struct {
 	conn   net.Conn
 	out    *wire.Sender
 	mu     sync.Mutex // locked by the call that reads
@@ -24,19 +24,19 @@ type link struct {
 }
 
 // newLinks returns nil for connections that are nil.
-func newLinks(conns []net.Conn) []*link {
-	links := make([]*link, len(conns))
+func newLinks(conns []net.Conn) []*peerLink {
+	links := make([]*peerLink, len(conns))
 	for i, conn := range conns {
 		if conn != nil {
-			links[i] = &link{conn: conn, out: wire.NewSender(conn, func() {}), reader: bufio.NewReaderSize(conn, wire.ReaderBufferBytes)}
+			links[i] = &peerLink{conn: conn, out: wire.NewSender(conn, func() {}), reader: bufio.NewReaderSize(conn, wire.ReaderBufferBytes)}
 		}
 	}
 	return links
 }
 
-// errorFromNote returns the error for an operation that ends because of the note f, which reports
+// failureNoteError returns the error for an operation that ends because of the note f, which reports
 // that a rank has failed or left the group. what is the name of the operation.
-func errorFromNote(what string, f wire.Frame) error {
+func failureNoteError(what string, f wire.Frame) error {
 	seen := formatLastCall(f.Number, f.What)
 	switch f.State {
 	case wire.NoteClosed:
@@ -55,12 +55,12 @@ func (r *Ring) Send(ctx context.Context, b device.Buffer, to int) error {
 		l := r.links[to]
 		l.out.Enqueue(m.header, m.payload)
 		var idle process.Stopwatch
-		err := l.out.Wait(0, true, func() { idle = process.Stopwatch{} }, r.newMessageCheck(ctx, m, &idle))
+		err := l.out.WaitForPieces(0, true, func() { idle = process.Stopwatch{} }, r.newMessageCheck(ctx, m, &idle))
 		if err == nil && l.out.LastError() != nil {
 			err = r.findSendFailure(l, m)
 		}
 		if err == nil { // otherwise the link may have been closed before it was sent
-			err = r.checkFailure(m.what)
+			err = r.checkGroupFailure(m.what)
 		}
 		if err != nil {
 			_ = l.out.Close(m.note) // the payload is the caller's again
@@ -90,14 +90,14 @@ func (r *Ring) Recv(ctx context.Context, b device.Buffer, from int) error {
 // measures the time since the other rank last made progress.
 func (r *Ring) newMessageCheck(ctx context.Context, m *message, idle *process.Stopwatch) func() error {
 	return func() error {
-		if err := r.checkFailure(m.what); err != nil {
+		if err := r.checkGroupFailure(m.what); err != nil {
 			return err
 		}
 		timeout := r.options.Timeout
 		if m.kind == kindAllReduce && m.header.Number == r.number {
-			timeout += calledGrace
+			timeout += calledRankGracePeriod
 		}
-		return m.checkWait(ctx, idle.Elapsed(), timeout, r.describePeer(m))
+		return m.checkProgress(ctx, idle.Elapsed(), timeout, r.describePeer(m))
 	}
 }
 
@@ -117,7 +117,7 @@ func (r *Ring) describePeer(m *message) string {
 }
 
 // readLink receives len(p) bytes. The caller has locked the link.
-func (r *Ring) readLink(ctx context.Context, l *link, m *message, p []byte) error {
+func (r *Ring) readLink(ctx context.Context, l *peerLink, m *message, p []byte) error {
 	var idle process.Stopwatch
 	err := wire.ReadFull(l.conn, l.reader, p, func() { idle = process.Stopwatch{} }, r.newMessageCheck(ctx, m, &idle))
 	if errors.Is(err, wire.ErrConnectionEnded) {
@@ -128,8 +128,8 @@ func (r *Ring) readLink(ctx context.Context, l *link, m *message, p []byte) erro
 
 // readHeader receives the header of a message. If a note arrives instead, which reports that a rank
 // has failed or left the group, readHeader returns an error. The caller has locked the link.
-func (r *Ring) readHeader(ctx context.Context, l *link, m *message) (wire.Frame, error) {
-	var header [wire.FrameBytes]byte
+func (r *Ring) readHeader(ctx context.Context, l *peerLink, m *message) (wire.Frame, error) {
+	var header [wire.EncodedFrameBytes]byte
 	if err := r.readLink(ctx, l, m, header[:]); err != nil {
 		return wire.Frame{}, err
 	}
@@ -142,7 +142,7 @@ func (r *Ring) readHeader(ctx context.Context, l *link, m *message) (wire.Frame,
 	} else { // the other rank has lost the connection to this rank, and left
 		f = wire.Frame{Kind: wire.KindNote, State: wire.NoteFailed, Rank: m.peer}
 	}
-	return f, errorFromNote(m.what, f)
+	return f, failureNoteError(m.what, f)
 }
 
 // recordPeerGone records that the connection of m has ended, and returns this as an error.
@@ -164,7 +164,7 @@ func payloadBytes(f wire.Frame) uint64 {
 // findSendFailure returns the error for bytes that can no longer be sent. For graceTime it waits
 // for a note that states the cause, unless a Recv is reading; without one, the error says that the
 // other rank is gone. Data before the note are dropped, since the group has failed.
-func (r *Ring) findSendFailure(l *link, m *message) error {
+func (r *Ring) findSendFailure(l *peerLink, m *message) error {
 	if !l.mu.TryLock() {
 		return r.recordPeerGone(m)
 	}

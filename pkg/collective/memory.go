@@ -49,7 +49,7 @@ type memoryGroup struct {
 
 func (g *memoryGroup) Rank() int    { return g.rank }
 func (g *memoryGroup) Size() int    { return g.size }
-func (g *memoryGroup) Name() string { return g.algorithm.describe(g.name) }
+func (g *memoryGroup) Name() string { return g.algorithm.nameWithAlgorithm(g.name) }
 
 func (g *memoryGroup) AllReduce(ctx context.Context, b device.Buffer) error {
 	name := g.algorithm.chooseForSize(b.Bytes())
@@ -161,9 +161,9 @@ func (g *memoryGroup) compareCalls() error {
 	return nil
 }
 
-// checkWait returns the error that ends the wait for rank, or nil if the wait goes on. If
+// checkRankWait returns the error that ends the wait for rank, or nil if the wait goes on. If
 // checkProcess is true, it also checks that the rank's process exists.
-func (g *memoryGroup) checkWait(ctx context.Context, rank int, waited time.Duration, checkProcess bool) error {
+func (g *memoryGroup) checkRankWait(ctx context.Context, rank int, waited time.Duration, checkProcess bool) error {
 	if err := g.checkRankPresent(g.describeOperation(), rank, checkProcess); err != nil {
 		return err
 	}
@@ -181,7 +181,7 @@ func (g *memoryGroup) checkWait(ctx context.Context, rank int, waited time.Durat
 // waiting operation.
 func (g *memoryGroup) checkRankPresent(what string, rank int, checkProcess bool) error {
 	// The other rank may have failed because of this one.
-	if err := g.checkFailure(what); err != nil {
+	if err := g.checkGroupFailure(what); err != nil {
 		return err
 	}
 	c := g.memory.ControlBlock(rank)

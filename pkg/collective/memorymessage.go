@@ -15,7 +15,7 @@ func (g *memoryGroup) Send(ctx context.Context, b device.Buffer, to int) error {
 	return g.runMessage(ctx, kindSend, b, g.rank, g.size, to, func(m *message) error {
 		c, header := g.memory.Channel(segment.ForMessages, g.rank, to), m.header.Encode()
 		for _, p := range [][]byte{header[:], m.payload} {
-			g.countSent(p, 1)
+			g.countSentBytes(p, 1)
 			if err := g.transfer(ctx, m, p, c.Write); err != nil {
 				return err
 			}
@@ -27,7 +27,7 @@ func (g *memoryGroup) Send(ctx context.Context, b device.Buffer, to int) error {
 func (g *memoryGroup) Recv(ctx context.Context, b device.Buffer, from int) error {
 	return g.runMessage(ctx, kindReceive, b, g.rank, g.size, from, func(m *message) error {
 		c := g.memory.Channel(segment.ForMessages, from, g.rank)
-		var header [wire.FrameBytes]byte
+		var header [wire.EncodedFrameBytes]byte
 		if err := g.transfer(ctx, m, header[:], c.Receive); err != nil {
 			return err
 		}
@@ -94,11 +94,11 @@ func (g *memoryGroup) waitForChannels(ctx context.Context, m *message, move func
 	}
 }
 
-// checkMessageWait is like checkWait, for a message.
+// checkMessageWait is like checkRankWait, for a message.
 func (g *memoryGroup) checkMessageWait(ctx context.Context, m *message, waited time.Duration, checkProcess bool) error {
 	if err := g.checkRankPresent(m.what, m.peer, checkProcess); err != nil {
 		return err
 	}
 	seen := describeLastCall(g.memory.ControlBlock(m.peer))
-	return m.checkWait(ctx, waited, g.options.Timeout, seen)
+	return m.checkProgress(ctx, waited, g.options.Timeout, seen)
 }

@@ -56,7 +56,7 @@ func (t *serializer) runMessage(ctx context.Context, k opKind, b device.Buffer, 
 	}
 	if err != nil {
 		// The other rank may have left because another operation of this rank failed.
-		if first := t.checkFailure(m.what); first != nil {
+		if first := t.checkGroupFailure(m.what); first != nil {
 			err = first
 		}
 	}
@@ -84,7 +84,7 @@ func (t *serializer) peerCallsOf(k opKind, size int) []peerCalls {
 func (t *serializer) beginMessage(k opKind, b device.Buffer, rank, size, peer int) (*message, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err := t.checkUsable(k); err != nil {
+	if err := t.checkGroupUsable(k); err != nil {
 		return nil, err
 	}
 	p := &t.peerCallsOf(k, size)[peer]
@@ -141,9 +141,9 @@ func (m *message) checkHeader(got wire.Frame) error {
 	return nil
 }
 
-// checkWait returns an error if ctx has ended, or the other rank has made no progress for
+// checkRankWait returns an error if ctx has ended, or the other rank has made no progress for
 // timeout. seen describes its last operation.
-func (m *message) checkWait(ctx context.Context, waited, timeout time.Duration, seen string) error {
+func (m *message) checkProgress(ctx context.Context, waited, timeout time.Duration, seen string) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s: %w while waiting for rank %d (%s)", m.what, context.Cause(ctx), m.peer, seen)
 	}

@@ -141,7 +141,7 @@ func (g *MPI) runCollective(ctx context.Context, k opKind, b device.Buffer, root
 	}
 	return g.runExclusive(ctx, k, b, g.size, func() error {
 		g.mine = wire.Frame{Kind: wire.KindCall, Rank: g.rank, Number: g.number, What: callSignature(k, b, root), Length: uint64(b.Len())}
-		g.setShards(b.Len())
+		g.setShardLayout(b.Len())
 		memory, n, t := hostMemory(b), b.Len(), mpi.Float32
 		if b.F64 != nil {
 			t = mpi.Float64
@@ -151,16 +151,16 @@ func (g *MPI) runCollective(ctx context.Context, k opKind, b device.Buffer, root
 			memory, n, t = numbers.AsBytes(g.token), 1, mpi.Float64
 			start = g.thread.lib.IAllReduce
 		}
-		op := g.thread.start(memory, func(r *mpi.Request, p unsafe.Pointer) error { return start(r, p, n, t) })
-		if err := g.wait(g.describeOperation(), op, g.newCollectiveCheck(ctx)); err != nil {
+		op := g.thread.startOperation(memory, func(r *mpi.Request, p unsafe.Pointer) error { return start(r, p, n, t) })
+		if err := g.waitForOperation(g.describeOperation(), op, g.newCollectiveCheck(ctx)); err != nil {
 			return err
 		}
-		g.countSent(k, b, root)
+		g.countSentBytes(k, b, root)
 		return nil
 	}, g.notifyFailure)
 }
 
-func (g *MPI) setShards(n int) {
+func (g *MPI) setShardLayout(n int) {
 	g.counts, g.offsets = make([]int32, g.size), make([]int32, g.size) // MPI uses the previous ones only until its operation ends
 	for rank := range g.size {
 		lo, hi := Shard(n, g.size, rank)
@@ -189,7 +189,7 @@ func (g *MPI) Send(ctx context.Context, b device.Buffer, to int) error {
 // Recv implements Group.
 func (g *MPI) Recv(ctx context.Context, b device.Buffer, from int) error {
 	return g.runMessage(ctx, kindReceive, b, g.rank, g.size, from, func(m *message) error {
-		var header [wire.FrameBytes]byte
+		var header [wire.EncodedFrameBytes]byte
 		if err := g.transfer(ctx, m, header[:], tagHeader); err != nil {
 			return err
 		}
@@ -205,13 +205,13 @@ func (g *MPI) transfer(ctx context.Context, m *message, p []byte, tag int) error
 	for len(p) > 0 {
 		part := p[:min(len(p), 1<<30)]
 		p = p[len(part):]
-		op := g.thread.start(part, func(r *mpi.Request, at unsafe.Pointer) error {
+		op := g.thread.startOperation(part, func(r *mpi.Request, at unsafe.Pointer) error {
 			if m.kind == kindSend {
 				return g.thread.lib.ISend(r, at, len(part), mpi.Byte, m.peer, tag)
 			}
 			return g.thread.lib.IReceive(r, at, len(part), mpi.Byte, m.peer, tag)
 		})
-		if err := g.wait(m.what, op, g.newMessageCheck(ctx, m)); err != nil {
+		if err := g.waitForOperation(m.what, op, g.newMessageCheck(ctx, m)); err != nil {
 			return err
 		}
 		if m.kind == kindSend {
@@ -221,10 +221,10 @@ func (g *MPI) transfer(ctx context.Context, m *message, p []byte, tag int) error
 	return nil
 }
 
-// wait waits until op, which what describes, is complete. It calls check every wire.CheckInterval; an
+// waitForOperation waits until op, which what describes, is complete. It calls check every wire.CheckInterval; an
 // error of check ends the wait.
-func (g *MPI) wait(what string, op *mpiOperation, check func() error) error {
-	timer := time.NewTicker(wire.CheckInterval)
+func (g *MPI) waitForOperation(what string, op *mpiOperation, check func() error) error {
+	timer := time.NewTicker(wire.WaitCheckInterval)
 	defer timer.Stop()
 	for {
 		select {
@@ -246,7 +246,7 @@ func (g *MPI) newCollectiveCheck(ctx context.Context) func() error {
 	var waited process.Stopwatch
 	reported := false
 	return func() error {
-		if err := g.checkFailure(g.describeOperation()); err != nil {
+		if err := g.checkGroupFailure(g.describeOperation()); err != nil {
 			return err
 		}
 		for rank, f := range g.thread.receivedNotes() {
@@ -255,7 +255,7 @@ func (g *MPI) newCollectiveCheck(ctx context.Context) func() error {
 					f.State, f.Rank = wire.NoteFailed, rank
 				}
 				g.missing = &f
-				return errorFromNote(g.describeOperation(), f)
+				return failureNoteError(g.describeOperation(), f)
 			}
 		}
 		elapsed := waited.Elapsed()
@@ -298,7 +298,7 @@ func (g *MPI) describeMissingRanks() string {
 func (g *MPI) newMessageCheck(ctx context.Context, m *message) func() error {
 	var waited, left process.Stopwatch
 	return func() error {
-		if err := g.checkFailure(m.what); err != nil {
+		if err := g.checkGroupFailure(m.what); err != nil {
 			return err
 		}
 		f := g.thread.receivedNotes()[m.peer]
@@ -308,9 +308,9 @@ func (g *MPI) newMessageCheck(ctx context.Context, m *message) func() error {
 			if f.State == wire.NoteMissing {
 				f.State = wire.NoteFailed
 			}
-			return errorFromNote(m.what, wire.Frame{Kind: wire.KindNote, State: f.State, Rank: m.peer, Number: f.Number, What: f.What})
+			return failureNoteError(m.what, wire.Frame{Kind: wire.KindNote, State: f.State, Rank: m.peer, Number: f.Number, What: f.What})
 		}
-		return m.checkWait(ctx, waited.Elapsed(), g.options.Timeout, formatLastCall(f.Number, f.What))
+		return m.checkProgress(ctx, waited.Elapsed(), g.options.Timeout, formatLastCall(f.Number, f.What))
 	}
 }
 

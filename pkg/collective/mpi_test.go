@@ -160,7 +160,7 @@ func checkMPISent(ctx context.Context, g Group) error {
 	b := device.Buffer{F32: make([]float32, 100*n)}
 	to, message := (rank+1)%n, 0
 	if n > 1 {
-		message = 400*n + wire.FrameBytes
+		message = 400*n + wire.EncodedFrameBytes
 	}
 	for _, tt := range []struct {
 		name string

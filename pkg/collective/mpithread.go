@@ -72,7 +72,7 @@ func (t *mpiThread) initialize() (err error) {
 	t.receives, t.buffers = make([]*mpiOperation, t.size), make([][]byte, t.size)
 	for rank := range t.size {
 		if rank != t.rank {
-			t.buffers[rank] = make([]byte, wire.FrameBytes)
+			t.buffers[rank] = make([]byte, wire.EncodedFrameBytes)
 			t.postNoteReceive(rank)
 		}
 	}
@@ -81,8 +81,8 @@ func (t *mpiThread) initialize() (err error) {
 
 var errMPIEnded = errors.New("this rank no longer uses MPI after an error")
 
-// start starts an operation on memory, which must not be empty.
-func (t *mpiThread) start(memory []byte, begin func(*mpi.Request, unsafe.Pointer) error) *mpiOperation {
+// startOperation starts an operation on memory, which must not be empty.
+func (t *mpiThread) startOperation(memory []byte, begin func(*mpi.Request, unsafe.Pointer) error) *mpiOperation {
 	op := &mpiOperation{memory: memory, done: make(chan error, 1)}
 	select {
 	case t.calls <- func() { t.startOnThread(op, begin) }:
@@ -125,7 +125,7 @@ func (t *mpiThread) run() {
 			continue
 		default:
 		}
-		if t.advance() {
+		if t.advanceOperations() {
 			idle = time.Now()
 			continue
 		}
@@ -138,8 +138,8 @@ func (t *mpiThread) run() {
 	}
 }
 
-// advance tests all operations and reports whether one is complete.
-func (t *mpiThread) advance() bool {
+// advanceOperations tests all operations and reports whether one is complete.
+func (t *mpiThread) advanceOperations() bool {
 	n := len(t.active)
 	t.active = slices.DeleteFunc(t.active, func(op *mpiOperation) bool {
 		done, err := t.lib.Test(&op.request)
@@ -153,7 +153,7 @@ func (t *mpiThread) advance() bool {
 
 func (t *mpiThread) postNoteReceive(rank int) {
 	op := &mpiOperation{memory: t.buffers[rank], done: make(chan error, 1)}
-	if err := t.lib.IReceive(&op.request, unsafe.Pointer(&op.memory[0]), wire.FrameBytes, mpi.Byte, rank, tagNote); err != nil {
+	if err := t.lib.IReceive(&op.request, unsafe.Pointer(&op.memory[0]), wire.EncodedFrameBytes, mpi.Byte, rank, tagNote); err != nil {
 		return // without its notes, errors name the rank less exactly
 	}
 	t.receives[rank] = op
@@ -192,8 +192,8 @@ func (t *mpiThread) sendNote(f wire.Frame) {
 	for rank := range t.size {
 		if rank != t.rank {
 			header := f.Encode()
-			t.start(header[:], func(r *mpi.Request, p unsafe.Pointer) error {
-				return t.lib.ISend(r, p, wire.FrameBytes, mpi.Byte, rank, tagNote)
+			t.startOperation(header[:], func(r *mpi.Request, p unsafe.Pointer) error {
+				return t.lib.ISend(r, p, wire.EncodedFrameBytes, mpi.Byte, rank, tagNote)
 			})
 		}
 	}
@@ -241,7 +241,7 @@ func (t *mpiThread) finalize(limit time.Duration) ([]int, error) {
 		var missing []int // read only if call returns nil
 		stopped := false
 		err := t.callOnThread(limit, func() {
-			t.advance()
+			t.advanceOperations()
 			t.advanceNotes()
 			for rank, op := range t.receives {
 				if op != nil {

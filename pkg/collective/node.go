@@ -184,17 +184,17 @@ func (g *nodeGroup) connectionTo(rank int) (group Group, peer int, run func(func
 func (g *nodeGroup) Close() error { return errors.Join(g.inner.Close(), g.rail.Close()) }
 
 func (g *nodeGroup) runWithinNode(operation func() error) error {
-	return g.run(operation, "inside the node", func(local int) int { return g.rail.Rank()*g.inner.Size() + local })
+	return g.runInGroup(operation, "inside the node", func(local int) int { return g.rail.Rank()*g.inner.Size() + local })
 }
 
 func (g *nodeGroup) runAcrossNodes(operation func() error) error {
-	return g.run(operation, "between nodes", func(node int) int { return node*g.inner.Size() + g.inner.Rank() })
+	return g.runInGroup(operation, "between nodes", func(node int) int { return node*g.inner.Size() + g.inner.Rank() })
 }
 
-// run runs an operation of one of the two groups. After an error it leaves both, so that no
+// runInGroup runs an operation of one of the two groups. After an error it leaves both, so that no
 // rank waits for this one, and refuses further operations. rankOf converts a rank of that
 // group to a rank in g; where describes the group in errors.
-func (g *nodeGroup) run(operation func() error, where string, rankOf func(int) int) error {
+func (g *nodeGroup) runInGroup(operation func() error, where string, rankOf func(int) int) error {
 	g.mu.Lock()
 	err := g.broken
 	g.mu.Unlock()

@@ -31,7 +31,7 @@ const maxHostNameBytes = 63
 
 func ownLocation() rankLocation {
 	p := rankLocation{pid: os.Getpid(), namespace: process.PIDNamespace()}
-	p.startTime, _ = process.Stat(p.pid)
+	p.startTime, _ = process.ReadStat(p.pid)
 	boot := fnv.New32a() // a float64 holds it
 	_, _ = boot.Write([]byte(process.BootID()))
 	p.boot = uint64(boot.Sum32())
@@ -50,7 +50,7 @@ func (p rankLocation) encode(v []float64) {
 	}
 }
 
-const locationNumbers = 5 + maxHostNameBytes
+const encodedLocationLength = 5 + maxHostNameBytes
 
 func decodeLocation(v []float64) rankLocation {
 	name := make([]byte, min(maxHostNameBytes, max(0, int(v[4]))))
@@ -64,20 +64,20 @@ func decodeLocation(v []float64) rankLocation {
 // call it. They must call HandleRequests first, because other ranks may afterwards send requests to
 // this process.
 func (r *Recorder) ShareHosts(ctx context.Context) error {
-	all := make([]float64, locationNumbers*r.Size())
+	all := make([]float64, encodedLocationLength*r.Size())
 	own := ownLocation()
 	r.mu.Lock()
 	if !r.answers {
 		own.startTime = 0
 	}
 	r.mu.Unlock()
-	own.encode(all[locationNumbers*r.Rank():][:locationNumbers])
+	own.encode(all[encodedLocationLength*r.Rank():][:encodedLocationLength])
 	if err := r.AllGather(ctx, device.Buffer{F64: all}); err != nil {
 		return fmt.Errorf("share hosts: %w", err)
 	}
 	places := make([]rankLocation, r.Size())
 	for rank := range places {
-		places[rank] = decodeLocation(all[locationNumbers*rank:][:locationNumbers])
+		places[rank] = decodeLocation(all[encodedLocationLength*rank:][:encodedLocationLength])
 	}
 	r.mu.Lock()
 	r.places = places
@@ -112,8 +112,8 @@ func (r *Recorder) HandleRequests() (stop func()) {
 	}
 }
 
-// lostRankFinder finds the stack of the first rank that an error names.
-type lostRankFinder struct {
+// rankStackFinder finds the stack of the first rank that an error names.
+type rankStackFinder struct {
 	mu   sync.Mutex // held while a rank is asked
 	rank int
 	text string // what find returned; empty: it has not been called
@@ -124,10 +124,10 @@ const (
 	stackInterval = 20 * time.Millisecond
 )
 
-// find returns the stack of rank, or why there is none. It asks only the first rank for which it is
+// findStack returns the stack of rank, or why there is none. It asks only the first rank for which it is
 // called, and adds the reason for a missing stack to the record of r. For other ranks, it returns
 // that they were not asked.
-func (f *lostRankFinder) find(r *Recorder, rank int) string {
+func (f *rankStackFinder) findStack(r *Recorder, rank int) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
@@ -197,7 +197,7 @@ const endedReason = "its process has ended"
 // explainMissingStack returns why the process cannot write its stack, or "" if it can. The process
 // is on this host.
 func (p rankLocation) explainMissingStack() string {
-	startTime, state := process.Stat(p.pid)
+	startTime, state := process.ReadStat(p.pid)
 	switch {
 	case !process.IsLiveState(state) || startTime != p.startTime:
 		return endedReason
@@ -212,7 +212,7 @@ func (p rankLocation) explainMissingStack() string {
 // describeKernelState returns the state of the process and the kernel function in which it
 // sleeps, as far as they can be read.
 func (p rankLocation) describeKernelState() string {
-	_, state := process.Stat(p.pid)
+	_, state := process.ReadStat(p.pid)
 	text := fmt.Sprintf("; it is in state %c", state)
 	if name, err := os.ReadFile(fmt.Sprintf("/proc/%d/wchan", p.pid)); err == nil && len(name) > 0 && string(name) != "0" {
 		text += ", in the kernel function " + strings.TrimSpace(string(name))

@@ -25,9 +25,9 @@ type Recorder struct {
 	Group
 	dir     string
 	trainer flight.Goroutine
-	places  []rankLocation // by rank; nil before ShareHosts
-	stackOf lostRankFinder // finds the stack of the rank that the first error names
-	writing sync.Mutex     // held by Write
+	places  []rankLocation  // by rank; nil before ShareHosts
+	stackOf rankStackFinder // finds the stack of the rank that the first error names
+	writing sync.Mutex      // held by Write
 
 	mu           sync.Mutex
 	calls        [flight.MaxCalls]recordedCall // the call with sequence number n is at n%MaxCalls
@@ -304,7 +304,7 @@ func (r *Recorder) describeNamedRank(err error, ask bool) error {
 	r.mu.Unlock()
 	// A rank that has left because of an error of its own reports it.
 	if ask && !errors.Is(err, ErrRankLeft) && !errors.Is(err, ErrRankFailed) {
-		text += "; " + r.stackOf.find(r, rank)
+		text += "; " + r.stackOf.findStack(r, rank)
 	}
 	return fmt.Errorf("%w; %s", err, text)
 }

@@ -49,8 +49,8 @@ type Ring struct {
 	out        *wire.Sender // to the next rank
 	piece      int          // bytes per piece: a quarter of a chunk, so that several are in flight at a time
 	scratch    []byte
-	links      []*link // to each other rank, for Send and Recv; nil for this rank
-	scheduled  []*link // the same for scheduled operations
+	links      []*peerLink // to each other rank, for Send and Recv; nil for this rank
+	scheduled  []*peerLink // the same for scheduled operations
 	algorithm  algorithmSelector
 	exchange   *linkExchange // for schedules
 
@@ -66,10 +66,10 @@ type Ring struct {
 const (
 	// reportMissingAfter is how long the previous rank may be missing before this rank
 	// reports it to the next one.
-	reportMissingAfter = 4 * wire.CheckInterval
+	reportMissingAfter = 4 * wire.WaitCheckInterval
 	// graceTime is how long a rank that can no longer send goes on receiving, because the
 	// note that names the failed rank arrives from the previous rank.
-	graceTime = 5 * wire.CheckInterval
+	graceTime = 5 * wire.WaitCheckInterval
 )
 
 // Connections are the connections of one rank of a Ring.
@@ -141,7 +141,7 @@ func (r *Ring) Rank() int { return r.rank }
 func (r *Ring) Size() int { return r.size }
 
 // Name returns the transport, such as "tcp ring", and the algorithm if it is not the ring.
-func (r *Ring) Name() string { return r.algorithm.describe(r.name) }
+func (r *Ring) Name() string { return r.algorithm.nameWithAlgorithm(r.name) }
 
 // AllReduce implements Group.
 func (r *Ring) AllReduce(ctx context.Context, b device.Buffer) error {
@@ -270,7 +270,7 @@ func (r *Ring) notifyFailure() {
 // receiveFrame returns the next frame that is not a note, and handles the notes before it. The
 // caller must read the numbers that follow the frame.
 func (r *Ring) receiveFrame(ctx context.Context) (wire.Frame, error) {
-	var header [wire.FrameBytes]byte
+	var header [wire.EncodedFrameBytes]byte
 	for {
 		idle, missing := r.idle, r.missing
 		if err := r.readFull(ctx, header[:]); err != nil {
@@ -281,7 +281,7 @@ func (r *Ring) receiveFrame(ctx context.Context) (wire.Frame, error) {
 			return f, nil
 		}
 		r.idle, r.missing = idle, missing // a note is no progress
-		if err := r.recordNote(f); err != nil {
+		if err := r.recordStateNote(f); err != nil {
 			return wire.Frame{}, err
 		}
 	}
@@ -296,9 +296,9 @@ func (r *Ring) receiveFrameOfKind(ctx context.Context, kind wire.FrameKind) (wir
 	return f, err
 }
 
-// recordNote records a note, which reports the state of a rank and passes around the ring.
+// recordStateNote records a note, which reports the state of a rank and passes around the ring.
 // It returns an error if that rank has failed or left the group.
-func (r *Ring) recordNote(f wire.Frame) error {
+func (r *Ring) recordStateNote(f wire.Frame) error {
 	if f.Rank == r.rank {
 		return nil // the note has come around the ring
 	}
@@ -308,7 +308,7 @@ func (r *Ring) recordNote(f wire.Frame) error {
 		return nil
 	}
 	r.failureNote = &f
-	return errorFromNote(r.describeOperation(), f)
+	return failureNoteError(r.describeOperation(), f)
 }
 
 // readFull reads len(p) bytes into p. It returns an error if ctx or the connection ends, or after a
@@ -322,10 +322,10 @@ func (r *Ring) readFull(ctx context.Context, p []byte) error {
 	return err
 }
 
-// checkWait returns an error if the wait must end, and nil if it goes on. who describes the rank
+// checkRankWait returns an error if the wait must end, and nil if it goes on. who describes the rank
 // for which this rank waits.
 func (r *Ring) checkWait(ctx context.Context, who func() string) error {
-	if err := r.checkFailure(r.describeOperation()); err != nil {
+	if err := r.checkGroupFailure(r.describeOperation()); err != nil {
 		return err
 	}
 	waited := r.idle.Elapsed()
@@ -338,20 +338,20 @@ func (r *Ring) checkWait(ctx context.Context, who func() string) error {
 		return fmt.Errorf("%s: %s did not arrive within %v", r.describeOperation(), who(), r.options.Timeout)
 	case waited >= reportMissingAfter && !r.missingReported && r.last.Number < r.number:
 		r.missingReported = true
-		r.out.Enqueue(r.newMissingNote(), nil)
+		r.out.Enqueue(r.newMissingRankNote(), nil)
 	}
 	return nil
 }
 
-// newMissingNote reports that the previous rank has not called this operation.
-func (r *Ring) newMissingNote() wire.Frame {
+// newMissingRankNote reports that the previous rank has not called this operation.
+func (r *Ring) newMissingRankNote() wire.Frame {
 	return wire.Frame{Kind: wire.KindNote, State: wire.NoteMissing, Rank: r.previousRank(), Number: r.last.Number, What: r.last.What}
 }
 
 // describeMissingRank describes the rank for which this rank waits. It is the one in the last note
 // about a missing rank, or else the previous rank.
 func (r *Ring) describeMissingRank() string {
-	f := r.newMissingNote()
+	f := r.newMissingRankNote()
 	if r.last.Number == r.number && r.missing != nil {
 		f = *r.missing
 	}
@@ -375,7 +375,7 @@ func (r *Ring) recordLostConnection(rank int) error {
 func (r *Ring) waitUntilSent(ctx context.Context, n int, complete bool) error {
 	restart := func() { r.idle = process.Stopwatch{} }
 	restart()
-	err := r.out.Wait(n, complete, restart, func() error {
+	err := r.out.WaitForPieces(n, complete, restart, func() error {
 		if err := r.checkPreviousConnection(); err != nil {
 			return err
 		}
@@ -387,11 +387,11 @@ func (r *Ring) waitUntilSent(ctx context.Context, n int, complete bool) error {
 		return err
 	}
 	restart()
-	return r.checkSend(ctx)
+	return r.checkSendConnection(ctx)
 }
 
-// checkSend returns an error if this rank can no longer send to the next rank.
-func (r *Ring) checkSend(ctx context.Context) error {
+// checkSendConnection returns an error if this rank can no longer send to the next rank.
+func (r *Ring) checkSendConnection(ctx context.Context) error {
 	if r.out.LastError() == nil {
 		return nil
 	}

@@ -32,10 +32,10 @@ func (r *Ring) checkPreviousConnection() error {
 		return nil // look again later
 	}
 	r.inEnded = true
-	if len(rest) >= wire.FrameBytes {
-		f := wire.DecodeFrame(rest[len(rest)-wire.FrameBytes:])
+	if len(rest) >= wire.EncodedFrameBytes {
+		f := wire.DecodeFrame(rest[len(rest)-wire.EncodedFrameBytes:])
 		if f.Kind == wire.KindNote && (f.State == wire.NoteFailed || f.State == wire.NoteGone) {
-			return r.recordNote(f)
+			return r.recordStateNote(f)
 		}
 	}
 	if err != nil {

@@ -80,7 +80,7 @@ func TestFailureWhileSending(t *testing.T) {
 				t.Fatal(err)
 			}
 			// Once the header of a piece has arrived after the call, rank 0 only sends.
-			if _, err := io.ReadFull(all[1].From, make([]byte, 2*wire.FrameBytes)); err != nil {
+			if _, err := io.ReadFull(all[1].From, make([]byte, 2*wire.EncodedFrameBytes)); err != nil {
 				t.Fatal(err)
 			}
 			if err := tt.fail(all[3].To, all[1].From); err != nil {

@@ -58,7 +58,7 @@ func ringReduce[T numbers.Number](ctx context.Context, r *Ring, b []T, complete 
 	if err := r.compareCalls(ctx); err != nil {
 		return err
 	}
-	scratch := numbers.FromBytes[T](r.scratch)
+	scratch := numbers.ReinterpretBytes[T](r.scratch)
 	for step := 2; step <= r.size; step++ {
 		err := forEachShardPiece(r, b, r.rank-step, func(part []T) error {
 			got := scratch[:len(part)]

@@ -51,7 +51,7 @@ func (x *memoryExchange) pushQueued() bool {
 			if n == 0 {
 				break
 			}
-			x.g.countSent(queue[0][:n], 1)
+			x.g.countSentBytes(queue[0][:n], 1)
 			moved = true
 			if queue[0] = queue[0][n:]; len(queue[0]) == 0 {
 				queue = queue[1:]
@@ -126,9 +126,9 @@ func newLinkExchange(r *Ring) *linkExchange {
 	return x
 }
 
-// calledGrace is how much longer a rank waits for a rank that has called the operation but waits
+// calledRankGracePeriod is how much longer a rank waits for a rank that has called the operation but waits
 // for a third rank. The error of the second rank then names the missing third rank.
-const calledGrace = 2 * time.Second
+const calledRankGracePeriod = 2 * time.Second
 
 func (r *Ring) allReduceBySchedule(ctx context.Context, b device.Buffer, name string) error {
 	return r.runExclusive(ctx, kindAllReduce, b, r.size, func() error {
@@ -221,7 +221,7 @@ func (x *linkExchange) flush(ctx context.Context) error {
 		}
 		l := x.r.scheduled[peer]
 		var idle process.Stopwatch
-		err := l.out.Wait(0, true, func() { idle = process.Stopwatch{} }, x.r.newMessageCheck(ctx, m, &idle))
+		err := l.out.WaitForPieces(0, true, func() { idle = process.Stopwatch{} }, x.r.newMessageCheck(ctx, m, &idle))
 		if err == nil && l.out.LastError() != nil {
 			err = x.r.findSendFailure(l, m)
 		}

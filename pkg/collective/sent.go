@@ -5,7 +5,7 @@ import "lockstep/pkg/internal/device"
 // Sent returns the number of bytes that this rank has sent through group so far. The headers of
 // frames count over sockets and in messages. A piece in shared memory counts once for each rank
 // that reads it. MPI does not report what it sends, so its operations count as in a ring; see
-// MPI.countSent. ok is false if the group does not count.
+// MPI.countSentBytes. ok is false if the group does not count.
 func Sent(group Group) (n uint64, ok bool) {
 	if r, recorded := group.(*Recorder); recorded {
 		group = r.Group
@@ -23,10 +23,10 @@ func (g *nodeGroup) sentBytes() uint64 {
 	return inside + between
 }
 
-// countSent counts the bytes that this rank would send in a ring in a collective operation on b: in
+// countSentBytes counts the bytes that this rank would send in a ring in a collective operation on b: in
 // a reduce-scatter the shards of the other ranks, in an all-gather its own shard to each of them,
 // and in an all-reduce both. The root of a broadcast sends b to each of the other ranks.
-func (g *MPI) countSent(k opKind, b device.Buffer, root int) {
+func (g *MPI) countSentBytes(k opKind, b device.Buffer, root int) {
 	own := b.Slice(Shard(b.Len(), g.size, g.rank)).Bytes()
 	scattered, gathered := b.Bytes()-own, (g.size-1)*own
 	n := 0
@@ -47,13 +47,13 @@ func (g *MPI) countSent(k opKind, b device.Buffer, root int) {
 
 func (g *MPI) sentBytes() uint64 { return g.sent.Load() }
 
-func (g *memoryGroup) countSent(p []byte, ranks int) { g.sent.Add(uint64(len(p) * ranks)) }
+func (g *memoryGroup) countSentBytes(p []byte, ranks int) { g.sent.Add(uint64(len(p) * ranks)) }
 
 func (g *memoryGroup) sentBytes() uint64 { return g.sent.Load() }
 
 func (r *Ring) sentBytes() uint64 {
 	n := r.out.WrittenBytes()
-	for _, links := range [][]*link{r.links, r.scheduled} {
+	for _, links := range [][]*peerLink{r.links, r.scheduled} {
 		for _, l := range links {
 			if l != nil {
 				n += l.out.WrittenBytes()

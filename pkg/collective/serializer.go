@@ -100,7 +100,7 @@ func (t *serializer) beginCollective(k opKind) error {
 	if t.running {
 		return fmt.Errorf("%v: another operation of this group is running: use a group from one goroutine at a time", k)
 	}
-	if err := t.checkUsable(k); err != nil {
+	if err := t.checkGroupUsable(k); err != nil {
 		return err
 	}
 	t.running = true
@@ -122,8 +122,8 @@ func (t *serializer) endCollective(err error) bool {
 	return notify
 }
 
-// checkUsable returns an error if the group is closed or broken. The caller has locked mu.
-func (t *serializer) checkUsable(k opKind) error {
+// checkGroupUsable returns an error if the group is closed or broken. The caller has locked mu.
+func (t *serializer) checkGroupUsable(k opKind) error {
 	switch {
 	case t.closed:
 		return fmt.Errorf("%v: the group is closed", k)
@@ -133,9 +133,9 @@ func (t *serializer) checkUsable(k opKind) error {
 	return nil
 }
 
-// checkFailure returns an error if another operation has broken the group. what describes
+// checkGroupFailure returns an error if another operation has broken the group. what describes
 // the operation that waits.
-func (t *serializer) checkFailure(what string) error {
+func (t *serializer) checkGroupFailure(what string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.broken != nil {

@@ -20,7 +20,7 @@ func (g *memoryGroup) reduceSmallBuffer(ctx context.Context, b device.Buffer) er
 	return g.runExclusive(ctx, kindAllReduce, b, g.size, func() error {
 		own := hostMemory(b)
 		copy(g.memory.SmallBuffer(g.rank, g.number), own)
-		g.countSent(own, 1)
+		g.countSentBytes(own, 1)
 		g.announceCall(kindAllReduce, b, 0)
 		if err := g.agreeOnOutcome(g.synchronize(ctx)); err != nil {
 			return err
@@ -38,7 +38,7 @@ func (g *memoryGroup) reduceSmallBuffer(ctx context.Context, b device.Buffer) er
 }
 
 func addSmallBuffers[T numbers.Number](g *memoryGroup, b []T) {
-	of := func(rank int) []T { return numbers.FromBytes[T](g.memory.SmallBuffer(rank, g.number))[:len(b)] }
+	of := func(rank int) []T { return numbers.ReinterpretBytes[T](g.memory.SmallBuffer(rank, g.number))[:len(b)] }
 	numbers.Add(b, of(0), of(1))
 }
 

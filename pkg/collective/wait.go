@@ -86,7 +86,7 @@ func (g *memoryGroup) sleepUntilArrived(ctx context.Context, rank int, waited *p
 		if g.hasArrived(c) {
 			return nil
 		}
-		if err := g.checkWait(ctx, rank, waited.Elapsed(), sleeps%checkEvery == 0); err != nil {
+		if err := g.checkRankWait(ctx, rank, waited.Elapsed(), sleeps%checkEvery == 0); err != nil {
 			// The rank may have left after it arrived.
 			if g.hasArrived(c) {
 				return nil

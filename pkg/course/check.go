@@ -27,20 +27,20 @@ type Answer struct {
 	Notes    []string // remarks about the runs, such as disturbed ones
 }
 
-// attempts is the package's only state. It is global because a check must be one call in a cell.
-var attempts struct {
+// checkAttempts is the package's only state. It is global because a check must be one call in a cell.
+var checkAttempts struct {
 	sync.Mutex
 	of map[string]int
 }
 
 func countAttempt(task string) int {
-	attempts.Lock()
-	defer attempts.Unlock()
-	if attempts.of == nil {
-		attempts.of = map[string]int{}
+	checkAttempts.Lock()
+	defer checkAttempts.Unlock()
+	if checkAttempts.of == nil {
+		checkAttempts.of = map[string]int{}
 	}
-	attempts.of[task]++
-	return attempts.of[task]
+	checkAttempts.of[task]++
+	return checkAttempts.of[task]
 }
 
 // Check judges the answer to a task, such as server/6, whose text names the keys of answer. Numbers are
@@ -86,7 +86,7 @@ func (t *Task) checkAnswer(ctx context.Context, a *Answer, studies []string) err
 	if err != nil {
 		return err
 	}
-	if err := e.judge(ctx, a.Values); err != nil {
+	if err := e.checkAnswerValues(ctx, a.Values); err != nil {
 		return err
 	}
 	for _, r := range e.ownRuns() {

@@ -50,9 +50,9 @@ func CheckNotebook(ctx context.Context, path string, all Tasks, o CheckOptions) 
 	locate := newRunLocator(path)
 	states := make([]TaskState, len(own))
 	for i, t := range own {
-		states[i] = t.state(ctx, nb, locate)
+		states[i] = t.notebookState(ctx, nb, locate)
 		if t.Kind == KindCode && states[i].Done && o.Kernel != "" {
-			if err := t.checkRunsAlone(ctx, nb, o.Kernel); err != nil {
+			if err := t.checkAnswerRunsAlone(ctx, nb, o.Kernel); err != nil {
 				states[i] = TaskState{t, false, err.Error()}
 			}
 		}
@@ -60,14 +60,14 @@ func CheckNotebook(ctx context.Context, path string, all Tasks, o CheckOptions) 
 	return states, ctx.Err()
 }
 
-func (t *Task) state(ctx context.Context, nb *ipynb.Notebook, locate func(RunReference) (string, error)) TaskState {
+func (t *Task) notebookState(ctx context.Context, nb *ipynb.Notebook, locate func(RunReference) (string, error)) TaskState {
 	if t.Kind == KindText {
 		if t.isTextWritten(nb) {
 			return TaskState{t, true, "by hand, " + t.formatPoints()}
 		}
 		return TaskState{t, false, "write your text in the cell " + t.GradeID()}
 	}
-	_, notes, err := t.judgeStored(ctx, nb, locate)
+	_, notes, err := t.checkStoredAnswer(ctx, nb, locate)
 	if err != nil {
 		reason := err.Error()
 		if !strings.Contains(reason, "course.Hint(") {

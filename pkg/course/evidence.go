@@ -19,14 +19,14 @@ import (
 	"lockstep/pkg/train"
 )
 
-// evidence contains, by config, the runs with which an answer is compared.
-type evidence struct {
+// answerEvidence contains, by config, the runs with which an answer is compared.
+type answerEvidence struct {
 	task *Task
 	runs map[string][]runs.Run
 }
 
 // ownRuns returns the runs that the student trained. It omits published tables.
-func (e *evidence) ownRuns() []runs.Run {
+func (e *answerEvidence) ownRuns() []runs.Run {
 	var own []runs.Run
 	for _, r := range e.task.Runs {
 		if !r.isPublished() {
@@ -38,7 +38,7 @@ func (e *evidence) ownRuns() []runs.Run {
 
 // disturbedNote returns a note that names the runs that other load on the machine slowed down, or ""
 // if there are none.
-func (e *evidence) disturbedNote() string {
+func (e *answerEvidence) disturbedNote() string {
 	var names []string
 	for _, r := range e.ownRuns() {
 		if r.Info.Load != nil && r.Info.Load.Disturbed {
@@ -73,8 +73,8 @@ func readRuns(ctx context.Context, studies []string) ([]runs.Run, error) {
 
 // collectEvidence selects from all, the student's runs, those that the task needs. It returns an
 // error if a run is missing, is not finished, or was trained by someone else.
-func (t *Task) collectEvidence(ctx context.Context, all []runs.Run) (*evidence, error) {
-	e := &evidence{task: t, runs: map[string][]runs.Run{}}
+func (t *Task) collectEvidence(ctx context.Context, all []runs.Run) (*answerEvidence, error) {
+	e := &answerEvidence{task: t, runs: map[string][]runs.Run{}}
 	for _, need := range t.Runs {
 		if need.isPublished() {
 			table, err := readRuns(ctx, []string{need.Config})

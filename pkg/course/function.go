@@ -90,13 +90,13 @@ func convertTo(typ reflect.Type, v any) (reflect.Value, error) {
 			slice.Index(i).Set(converted)
 		}
 		return slice, nil
-	case isNumber(value.Kind()) && isNumber(typ.Kind()), value.Kind() == typ.Kind() && !isList:
+	case isNumericKind(value.Kind()) && isNumericKind(typ.Kind()), value.Kind() == typ.Kind() && !isList:
 		return value.Convert(typ), nil
 	}
 	return reflect.Value{}, fmt.Errorf("has type %s, which does not take %v", typ, v)
 }
 
-func isNumber(k reflect.Kind) bool {
+func isNumericKind(k reflect.Kind) bool {
 	return k >= reflect.Int && k <= reflect.Float64 && k != reflect.Uintptr
 }
 
@@ -155,8 +155,8 @@ func (a Argument) elementType() (string, error) {
 	return element, nil
 }
 
-// randomCall returns Go source that calls the function with random arguments.
-func (f *Function) randomCall(random *rand.Rand) (string, error) {
+// randomCallSource returns Go source that calls the function with random arguments.
+func (f *Function) randomCallSource(random *rand.Rand) (string, error) {
 	letters := map[string]int{}
 	texts := make([]string, len(f.Arguments))
 	for i, a := range f.Arguments {
@@ -164,14 +164,14 @@ func (f *Function) randomCall(random *rand.Rand) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		texts[i] = a.literal(random, a.Type, element, a.Lengths, letters)
+		texts[i] = a.randomLiteral(random, a.Type, element, a.Lengths, letters)
 	}
 	return f.Name + "(" + strings.Join(texts, ", ") + ")", nil
 }
 
-// literal returns Go source for a random value of type typ. element is the type of its numbers, and
+// randomLiteral returns Go source for a random value of type typ. element is the type of its numbers, and
 // lengths and letters determine the lengths of slices.
-func (a Argument) literal(random *rand.Rand, typ, element string, lengths []string, letters map[string]int) string {
+func (a Argument) randomLiteral(random *rand.Rand, typ, element string, lengths []string, letters map[string]int) string {
 	if len(lengths) == 0 {
 		v := a.Min + random.Float64()*(a.Max-a.Min)
 		if element == "int" {
@@ -188,7 +188,7 @@ func (a Argument) literal(random *rand.Rand, typ, element string, lengths []stri
 	}
 	items := make([]string, n)
 	for i := range items {
-		items[i] = a.literal(random, typ[2:], element, lengths[1:], letters)
+		items[i] = a.randomLiteral(random, typ[2:], element, lengths[1:], letters)
 	}
 	return typ + "{" + strings.Join(items, ", ") + "}"
 }

@@ -83,7 +83,7 @@ func TestRandomCall(t *testing.T) {
 	}}
 	random, lengths := rand.New(rand.NewPCG(1, 2)), map[int]bool{}
 	for range 30 {
-		source, err := f.randomCall(random)
+		source, err := f.randomCallSource(random)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -135,7 +135,7 @@ func TestUnpackLimits(t *testing.T) {
 	if err := errors.Join(z.Close(), f.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := unpack(path, t.TempDir()); err == nil || !strings.Contains(err.Error(), "at most 10000 are allowed") {
+	if _, err := unpackSubmission(path, t.TempDir()); err == nil || !strings.Contains(err.Error(), "at most 10000 are allowed") {
 		t.Errorf("got error %v for too many files", err)
 	}
 	r, err := zip.OpenReader(path)
@@ -144,10 +144,10 @@ func TestUnpackLimits(t *testing.T) {
 	}
 	defer func() { _ = r.Close() }() // it was only read
 	dir := t.TempDir()
-	if _, err := unpackFile(r.File[0], filepath.Join(dir, "fits"), 6); err != nil {
+	if _, err := unpackZipFile(r.File[0], filepath.Join(dir, "fits"), 6); err != nil {
 		t.Error(err)
 	}
-	if _, err := unpackFile(r.File[0], filepath.Join(dir, "exceeds"), 5); err == nil || !strings.Contains(err.Error(), "more than 64 MiB") {
+	if _, err := unpackZipFile(r.File[0], filepath.Join(dir, "exceeds"), 5); err == nil || !strings.Contains(err.Error(), "more than 64 MiB") {
 		t.Errorf("got error %v for a file over the limit", err)
 	}
 }

@@ -56,7 +56,7 @@ func Grades(ctx context.Context, submissions []string, o GradeOptions) ([]Grade,
 	}
 	g := &grader{options: o, tasks: tasks, calls: map[string]*functionCalls{}}
 	for _, path := range submissions {
-		if err := g.grade(ctx, path); err != nil {
+		if err := g.gradeSubmission(ctx, path); err != nil {
 			if ctx.Err() != nil {
 				return nil, err
 			}
@@ -86,13 +86,13 @@ type usedRun struct {
 	sha256 string
 }
 
-func (g *grader) grade(ctx context.Context, path string) error {
+func (g *grader) gradeSubmission(ctx context.Context, path string) error {
 	dir, err := os.MkdirTemp("", "lockstep-submission-")
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(dir) }() // a remaining temporary folder does no harm
-	m, err := unpack(path, dir)
+	m, err := unpackSubmission(path, dir)
 	if err != nil {
 		return fmt.Errorf("read submission %s: %w", path, err)
 	}
@@ -150,7 +150,7 @@ func (g *grader) gradeTask(ctx context.Context, t *Task, grade *Grade, nb, relea
 		grade.Points, grade.Reason = t.Points, "right for "+english.FormatCount(len(g.calls[t.ID].sources), "random input")
 		return nil
 	}
-	a, notes, err := t.judgeStored(ctx, nb, locate)
+	a, notes, err := t.checkStoredAnswer(ctx, nb, locate)
 	if err != nil {
 		return err
 	}

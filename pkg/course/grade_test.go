@@ -36,7 +36,7 @@ func solutionNotebook(t *testing.T, tasks Tasks) *ipynb.Notebook {
 		if task.Kind == KindCode {
 			source = beginSolution + "\n" + task.Function.Reference + endSolution
 		}
-		add(ipynb.Code, source, ipynb.Grading{ID: task.answerID(), Solution: true})
+		add(ipynb.Code, source, ipynb.Grading{ID: task.answerCellID(), Solution: true})
 		add(ipynb.Code, "course.Check(...)", ipynb.Grading{ID: task.GradeID(), Grade: true, Points: task.Points}) // the release locks it
 	}
 	text, err := json.Marshal(map[string]any{"nbformat": 4, "nbformat_minor": 5, "metadata": map[string]any{}, "cells": cells})
@@ -541,7 +541,7 @@ func TestCheckAlone(t *testing.T) {
 	} {
 		nb := c.notebook()
 		cellsByGradeID(nb, "test-4-answer")[0].Source = source
-		err := task.checkRunsAlone(t.Context(), nb, kernel)
+		err := task.checkAnswerRunsAlone(t.Context(), nb, kernel)
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got error %v, want %q", source, err, want)
 		}

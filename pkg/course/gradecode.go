@@ -47,9 +47,9 @@ func (g *grader) gradeFunction(ctx context.Context, t *Task, nb, release *ipynb.
 
 // startAnswerKernel starts a kernel, runs the cells that the student's answer needs, and then the answer.
 func (g *grader) startAnswerKernel(ctx context.Context, t *Task, release, nb *ipynb.Notebook) (*functionKernel, error) {
-	cells := cellsByGradeID(nb, t.answerID())
+	cells := cellsByGradeID(nb, t.answerCellID())
 	if len(cells) != 1 {
-		return nil, fmt.Errorf("%d cells are named %s, want one", len(cells), t.answerID())
+		return nil, fmt.Errorf("%d cells are named %s, want one", len(cells), t.answerCellID())
 	}
 	k, err := g.startKernel(ctx, t, release, nb)
 	if err != nil {
@@ -57,18 +57,18 @@ func (g *grader) startAnswerKernel(ctx context.Context, t *Task, release, nb *ip
 	}
 	if _, err := k.execute(ctx, cells[0].Source); err != nil {
 		k.close()
-		return nil, fmt.Errorf("the cell %s fails: %w", t.answerID(), err)
+		return nil, fmt.Errorf("the cell %s fails: %w", t.answerCellID(), err)
 	}
 	return k, nil
 }
 
-// checkRunsAlone runs the answer to a task of KindCode without the notebook's other cells, as
+// checkAnswerRunsAlone runs the answer to a task of KindCode without the notebook's other cells, as
 // grading does, and returns an error if that fails.
-func (t *Task) checkRunsAlone(ctx context.Context, nb *ipynb.Notebook, kernel string) error {
+func (t *Task) checkAnswerRunsAlone(ctx context.Context, nb *ipynb.Notebook, kernel string) error {
 	g := &grader{options: GradeOptions{Kernel: kernel, CellTimeout: time.Minute}}
 	k, err := g.startAnswerKernel(ctx, t, nb, nb)
 	if err != nil {
-		return fmt.Errorf("right in this notebook, but it is graded without your other cells: %w\nput helper functions, constants and imports into the cell %s", err, t.answerID())
+		return fmt.Errorf("right in this notebook, but it is graded without your other cells: %w\nput helper functions, constants and imports into the cell %s", err, t.answerCellID())
 	}
 	k.close()
 	return nil
@@ -94,7 +94,7 @@ func (g *grader) referenceCalls(ctx context.Context, t *Task, release *ipynb.Not
 	c := &functionCalls{}
 	random := rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())) // a student must not know the inputs
 	for range randomCallCount {
-		source, err := t.Function.randomCall(random)
+		source, err := t.Function.randomCallSource(random)
 		if err != nil {
 			return nil, err
 		}

@@ -23,16 +23,16 @@ import (
 	"lockstep/pkg/tune"
 )
 
-// judge returns an error if an answer is wrong or cannot be judged. The error does not contain the
+// checkAnswerValues returns an error if an answer is wrong or cannot be judged. The error does not contain the
 // right value.
-func (e *evidence) judge(ctx context.Context, answer map[string]any) error {
+func (e *answerEvidence) checkAnswerValues(ctx context.Context, answer map[string]any) error {
 	t := e.task
 	switch t.Kind {
 	case KindNumbers:
 		if err := checkAnswerKeys(answer, slices.Sorted(maps.Keys(t.Numbers))); err != nil {
 			return err
 		}
-		err := judgeParts(t.Numbers, func(key string, n Number) error { return e.judgeNumber(ctx, key, n, answer[key]) })
+		err := checkAnswerParts(t.Numbers, func(key string, n Number) error { return e.checkNumber(ctx, key, n, answer[key]) })
 		if errors.Is(err, errNotAnswered) {
 			err = fmt.Errorf("%w (if you have: in Go, 3/4 is 0, because both are integers)", err)
 		}
@@ -41,7 +41,7 @@ func (e *evidence) judge(ctx context.Context, answer map[string]any) error {
 		if err := checkAnswerKeys(answer, slices.Sorted(maps.Keys(t.Choices))); err != nil {
 			return err
 		}
-		return judgeParts(t.Choices, func(key string, c Choice) error { return e.judgeChoice(key, c, answer[key]) })
+		return checkAnswerParts(t.Choices, func(key string, c Choice) error { return e.checkChoice(key, c, answer[key]) })
 	}
 	return nil
 }
@@ -49,9 +49,9 @@ func (e *evidence) judge(ctx context.Context, answer map[string]any) error {
 // errNotAnswered is the error of an answer that still has its initial value.
 var errNotAnswered = errors.New("write your answer in the cell above, and run both cells")
 
-// judgeParts calls judge for every part of an answer. Its error lists all wrong parts, because one
+// checkAnswerParts calls judge for every part of an answer. Its error lists all wrong parts, because one
 // part is often computed from another.
-func judgeParts[T any](parts map[string]T, judge func(key string, part T) error) error {
+func checkAnswerParts[T any](parts map[string]T, judge func(key string, part T) error) error {
 	var missing []string
 	var wrong []error
 	for _, key := range slices.Sorted(maps.Keys(parts)) {
@@ -82,8 +82,8 @@ func checkAnswerKeys(answer map[string]any, keys []string) error {
 	return nil
 }
 
-func (e *evidence) judgeNumber(ctx context.Context, key string, n Number, answer any) error {
-	v, err := toNumber(answer)
+func (e *answerEvidence) checkNumber(ctx context.Context, key string, n Number, answer any) error {
+	v, err := answerToFloat(answer)
 	if err != nil {
 		return fmt.Errorf("%s: %w", key, err)
 	}
@@ -91,7 +91,7 @@ func (e *evidence) judgeNumber(ctx context.Context, key string, n Number, answer
 		return errNotAnswered
 	}
 	if n.Metric == largestBatch {
-		return judgeLargestBatch(ctx, key, n, v, e.task.Tolerance)
+		return checkLargestBatch(ctx, key, n, v, e.task.Tolerance)
 	}
 	right, counted, err := e.rightValues(n, scaling.DefaultRule())
 	if err != nil {
@@ -135,7 +135,7 @@ func isWithinTolerance(v float64, right []float64, tolerance float64) bool {
 // rightValues returns all values that are right for the number n: with the mean or the median over
 // the counted epochs (of their seconds or of their rates), and over repeated runs. counted describes
 // which epochs count.
-func (e *evidence) rightValues(n Number, rule scaling.Rule) (values []float64, counted string, err error) {
+func (e *answerEvidence) rightValues(n Number, rule scaling.Rule) (values []float64, counted string, err error) {
 	study, err := scaling.FromRuns(e.runs[n.Config])
 	if err != nil {
 		return nil, "", err
@@ -220,9 +220,9 @@ func describeCountedEpochs(inputs []scaling.Input) string {
 	return fmt.Sprintf("epochs %d to %d count, by their mean or median", epochs[0], epochs[len(epochs)-1])
 }
 
-// judgeLargestBatch determines the largest batch on this machine and compares v with it. tolerance
+// checkLargestBatch determines the largest batch on this machine and compares v with it. tolerance
 // is relative. It is needed because the memory of a batch differs a little between processors.
-func judgeLargestBatch(ctx context.Context, key string, n Number, v, tolerance float64) error {
+func checkLargestBatch(ctx context.Context, key string, n Number, v, tolerance float64) error {
 	bytes, err := humanize.ParseBytes(n.Memory)
 	if err != nil {
 		return err
@@ -241,7 +241,7 @@ func judgeLargestBatch(ctx context.Context, key string, n Number, v, tolerance f
 	return nil
 }
 
-func toNumber(answer any) (float64, error) {
+func answerToFloat(answer any) (float64, error) {
 	if n, ok := answer.(json.Number); ok {
 		return n.Float64()
 	}
@@ -262,7 +262,7 @@ func toNumber(answer any) (float64, error) {
 	return 0, fmt.Errorf("got %T, want a number", answer)
 }
 
-func (e *evidence) judgeChoice(key string, c Choice, answer any) error {
+func (e *answerEvidence) checkChoice(key string, c Choice, answer any) error {
 	options := slices.Sorted(maps.Keys(c.Options))
 	chosen, ok := answer.(string)
 	switch {
@@ -274,7 +274,7 @@ func (e *evidence) judgeChoice(key string, c Choice, answer any) error {
 		return fmt.Errorf("%s: unknown option %q%s; use one of %s", key, chosen, nearest.Hint(chosen, options), english.QuoteNames(options))
 	}
 	if c.Larger != nil {
-		return e.judgeLargestChoice(key, c, chosen, options)
+		return e.checkLargestChoice(key, c, chosen, options)
 	}
 	if slices.Contains(c.Answer, chosen) || slices.Contains(c.Hashes, hashOption(e.task.ID, key, chosen)) {
 		return nil
@@ -282,10 +282,10 @@ func (e *evidence) judgeChoice(key string, c Choice, answer any) error {
 	return fmt.Errorf("%s: your choice %q (%s) is not right", key, chosen, c.Options[chosen])
 }
 
-// judgeLargestChoice returns an error if the number of another config is larger than the number of
+// checkLargestChoice returns an error if the number of another config is larger than the number of
 // the chosen config by more than the tolerance. Numbers within the tolerance count as equal, so that
 // several choices may be right.
-func (e *evidence) judgeLargestChoice(key string, c Choice, chosen string, options []string) error {
+func (e *answerEvidence) checkLargestChoice(key string, c Choice, chosen string, options []string) error {
 	largest := map[string]float64{}
 	for _, option := range options {
 		n := *c.Larger

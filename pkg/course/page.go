@@ -139,7 +139,7 @@ func notebookTitle(nb *ipynb.Notebook, path string) string {
 func (t *Task) findCells(nb *ipynb.Notebook, start int) (cells []*ipynb.Cell, next int) {
 	last := -1
 	for i, c := range nb.Cells {
-		if c.Grading != nil && (c.Grading.ID == t.GradeID() || c.Grading.ID == t.answerID()) {
+		if c.Grading != nil && (c.Grading.ID == t.GradeID() || c.Grading.ID == t.answerCellID()) {
 			last = i
 		}
 	}
@@ -208,7 +208,7 @@ func newImage(mime, data string) pageImage {
 
 // fillPageTask adds the state of the task, the origin of its numbers, and lines of the runs' logs.
 func (t *Task) fillPageTask(ctx context.Context, one *pageTask, nb *ipynb.Notebook, locate func(RunReference) (string, error)) error {
-	state := t.state(ctx, nb, locate)
+	state := t.notebookState(ctx, nb, locate)
 	reason, _, _ := strings.Cut(state.Reason, "\n"+t.hintAdvice(0)) // the page is for the teacher
 	one.Done, one.State = state.Done, reason
 	if state.Done && t.Kind != KindText {
@@ -251,10 +251,10 @@ func (t *Task) fillPageTask(ctx context.Context, one *pageTask, nb *ipynb.Notebo
 	return nil
 }
 
-func (e *evidence) newPageNumber(key string, value any) pageNumber {
+func (e *answerEvidence) newPageNumber(key string, value any) pageNumber {
 	n, isNumber := e.task.Numbers[key]
 	number := pageNumber{Key: key, Value: fmt.Sprint(value)}
-	if v, err := toNumber(value); err == nil {
+	if v, err := answerToFloat(value); err == nil {
 		number.Value = strings.TrimSuffix(english.FormatNumber(v), ".0")
 	}
 	switch {

@@ -55,7 +55,7 @@ func Release(src, out string, tasks Tasks) ([]string, error) {
 		if err != nil {
 			return written, fmt.Errorf("release: %w", err)
 		}
-		if err := validateSource(nb, own); err != nil {
+		if err := validateSolutionNotebook(nb, own); err != nil {
 			return written, fmt.Errorf("release %s: %w", source, err)
 		}
 		if err := removeSolutions(nb); err != nil {
@@ -83,9 +83,9 @@ func isSameFile(a, b string) bool {
 
 var gradeIDPattern = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
-// validateSource checks a solution notebook by nbgrader's rules. Each task must have a cell with its
+// validateSolutionNotebook checks a solution notebook by nbgrader's rules. Each task must have a cell with its
 // points, and each cell with points a task.
-func validateSource(nb *ipynb.Notebook, tasks Tasks) error {
+func validateSolutionNotebook(nb *ipynb.Notebook, tasks Tasks) error {
 	seen := map[string]bool{}
 	tasked := map[string]*Task{}
 	for _, t := range tasks {
@@ -108,8 +108,8 @@ func validateSource(nb *ipynb.Notebook, tasks Tasks) error {
 		if !seen[t.GradeID()] {
 			return fmt.Errorf("task %s has no cell with the grade_id %s", t.ID, t.GradeID())
 		}
-		if !seen[t.answerID()] {
-			return fmt.Errorf("task %s has no cell with the grade_id %s for its answer", t.ID, t.answerID())
+		if !seen[t.answerCellID()] {
+			return fmt.Errorf("task %s has no cell with the grade_id %s for its answer", t.ID, t.answerCellID())
 		}
 		if t.Function == nil {
 			continue
@@ -152,10 +152,10 @@ func removeSolutions(nb *ipynb.Notebook) error {
 	for i, c := range nb.Cells {
 		c.ClearOutputs()
 		var err error
-		if c.Source, err = replaceRegions(c.Source, beginSolution, endSolution, codeStub); err != nil {
+		if c.Source, err = replaceMarkedRegions(c.Source, beginSolution, endSolution, codeStub); err != nil {
 			return fmt.Errorf("cell %d: %w", i+1, err)
 		}
-		if c.Source, err = replaceRegions(c.Source, beginHidden, endHidden, ""); err != nil {
+		if c.Source, err = replaceMarkedRegions(c.Source, beginHidden, endHidden, ""); err != nil {
 			return fmt.Errorf("cell %d: %w", i+1, err)
 		}
 		g := c.Grading
@@ -179,9 +179,9 @@ const (
 	endHidden     = "// END HIDDEN TESTS"
 )
 
-// replaceRegions replaces each region of source, from a begin line to an end line, by stub, with the
+// replaceMarkedRegions replaces each region of source, from a begin line to an end line, by stub, with the
 // indentation of the begin line. If stub is "", it deletes the regions.
-func replaceRegions(source, begin, end, stub string) (string, error) {
+func replaceMarkedRegions(source, begin, end, stub string) (string, error) {
 	var out []string
 	inside := false
 	for line := range strings.SplitSeq(source, "\n") {

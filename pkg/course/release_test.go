@@ -37,7 +37,7 @@ func TestReplaceRegions(t *testing.T) {
 		{"a\n// END SOLUTION", "", "// END SOLUTION without // BEGIN SOLUTION"},
 		{"// BEGIN SOLUTION\n// BEGIN SOLUTION\n// END SOLUTION", "", "inside another one"},
 	} {
-		got, err := replaceRegions(c.source, beginSolution, endSolution, codeStub)
+		got, err := replaceMarkedRegions(c.source, beginSolution, endSolution, codeStub)
 		if c.err != "" {
 			if err == nil || !strings.Contains(err.Error(), c.err) {
 				t.Errorf("%q: got error %v, want %q", c.source, err, c.err)
@@ -133,7 +133,7 @@ func TestValidateSource(t *testing.T) {
 		t.Fatal(err)
 	}
 	valid := func() *ipynb.Notebook { return solutionNotebook(t, tasks) }
-	if err := validateSource(valid(), tasks); err != nil {
+	if err := validateSolutionNotebook(valid(), tasks); err != nil {
 		t.Fatal(err)
 	}
 	cell := func(nb *ipynb.Notebook, id string) *ipynb.Cell { return cellsByGradeID(nb, id)[0] }
@@ -152,7 +152,7 @@ func TestValidateSource(t *testing.T) {
 	} {
 		nb := valid()
 		c.change(nb)
-		if err := validateSource(nb, tasks); err == nil || !strings.Contains(err.Error(), c.want) {
+		if err := validateSolutionNotebook(nb, tasks); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("got error %v, want %q", err, c.want)
 		}
 	}

@@ -96,9 +96,9 @@ func (t *Task) parseStoredAnswer(c *ipynb.Cell) (*storedAnswer, error) {
 	return nil, fmt.Errorf("the check cell %s has no answer in its output: run it again, unchanged", t.GradeID())
 }
 
-// judgeStored judges the answer in a notebook's outputs again, without executing a cell. locate returns
+// checkStoredAnswer judges the answer in a notebook's outputs again, without executing a cell. locate returns
 // the folder of a run that the answer names. notes are remarks about the runs.
-func (t *Task) judgeStored(ctx context.Context, nb *ipynb.Notebook, locate func(RunReference) (string, error)) (a *storedAnswer, notes []string, err error) {
+func (t *Task) checkStoredAnswer(ctx context.Context, nb *ipynb.Notebook, locate func(RunReference) (string, error)) (a *storedAnswer, notes []string, err error) {
 	a, err = t.findStoredAnswer(nb)
 	if err != nil || t.Kind == KindCode {
 		return a, nil, err
@@ -126,7 +126,7 @@ func (t *Task) judgeStored(ctx context.Context, nb *ipynb.Notebook, locate func(
 	if err != nil {
 		return a, nil, err
 	}
-	if err := e.judge(ctx, a.Values); err != nil {
+	if err := e.checkAnswerValues(ctx, a.Values); err != nil {
 		return a, nil, err
 	}
 	if note := e.disturbedNote(); note != "" {

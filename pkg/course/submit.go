@@ -79,9 +79,9 @@ func (all Tasks) collectSubmittedRuns(ctx context.Context, nb *ipynb.Notebook, k
 			}
 			continue
 		}
-		a, _, err := t.judgeStored(ctx, nb, locate)
+		a, _, err := t.checkStoredAnswer(ctx, nb, locate)
 		if err == nil && t.Kind == KindCode && kernel != "" {
-			err = t.checkRunsAlone(ctx, nb, kernel)
+			err = t.checkAnswerRunsAlone(ctx, nb, kernel)
 		}
 		if err != nil {
 			if ctx.Err() != nil {
@@ -113,7 +113,7 @@ func (m submissionManifest) writeZip(w io.Writer, notebook string, folders map[s
 	if _, err := f.Write(text); err != nil {
 		return err
 	}
-	if err := addFile(z, m.Notebook, notebook); err != nil {
+	if err := addFileToZip(z, m.Notebook, notebook); err != nil {
 		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(folders)) {
@@ -123,7 +123,7 @@ func (m submissionManifest) writeZip(w io.Writer, notebook string, folders map[s
 		}
 		for _, e := range entries {
 			if e.Type().IsRegular() && isSubmittedFile(e.Name()) {
-				if err := addFile(z, path.Join("runs", name, e.Name()), filepath.Join(folders[name], e.Name())); err != nil {
+				if err := addFileToZip(z, path.Join("runs", name, e.Name()), filepath.Join(folders[name], e.Name())); err != nil {
 					return err
 				}
 			}
@@ -132,7 +132,7 @@ func (m submissionManifest) writeZip(w io.Writer, notebook string, folders map[s
 	return z.Close()
 }
 
-func addFile(z *zip.Writer, name, file string) error {
+func addFileToZip(z *zip.Writer, name, file string) error {
 	f, err := safeopen.OpenUserFile(file)
 	if err != nil {
 		return err
@@ -152,7 +152,7 @@ const (
 	mostSubmitted    = 10000
 )
 
-func unpack(file, dir string) (submissionManifest, error) {
+func unpackSubmission(file, dir string) (submissionManifest, error) {
 	z, err := zip.OpenReader(file)
 	if err != nil {
 		return submissionManifest{}, fmt.Errorf("%w: want a file that lockstep course submit wrote", err)
@@ -169,7 +169,7 @@ func unpack(file, dir string) (submissionManifest, error) {
 		if !filepath.IsLocal(f.Name) || !f.Mode().IsRegular() {
 			return submissionManifest{}, fmt.Errorf("invalid file name %q", f.Name)
 		}
-		n, err := unpackFile(f, filepath.Join(dir, f.Name), left)
+		n, err := unpackZipFile(f, filepath.Join(dir, f.Name), left)
 		if err != nil {
 			return submissionManifest{}, fmt.Errorf("unpack %s: %w", f.Name, err)
 		}
@@ -186,8 +186,8 @@ func unpack(file, dir string) (submissionManifest, error) {
 	return m, nil
 }
 
-// unpackFile writes f to path and returns its size. It is an error if f has more than most bytes.
-func unpackFile(f *zip.File, path string, most int64) (int64, error) {
+// unpackZipFile writes f to path and returns its size. It is an error if f has more than most bytes.
+func unpackZipFile(f *zip.File, path string, most int64) (int64, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return 0, err
 	}

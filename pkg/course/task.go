@@ -144,7 +144,7 @@ var taskIDPattern = regexp.MustCompile(`^[a-z][a-z0-9-]*/[a-z0-9-]+$`)
 // grade_id of the cell with the answer.
 func (t *Task) GradeID() string { return strings.ReplaceAll(t.ID, "/", "-") }
 
-func (t *Task) answerID() string {
+func (t *Task) answerCellID() string {
 	if t.Kind == KindText {
 		return t.GradeID()
 	}
@@ -214,7 +214,7 @@ func readTasks(dir string, isTaskFile func(name string) bool) (Tasks, error) {
 		}
 		all = append(all, read...)
 	}
-	return all, all.checkUnique()
+	return all, all.checkUniqueIDs()
 }
 
 func parseTasks(notebook string, data []byte) (Tasks, error) {
@@ -238,7 +238,7 @@ func parseTasks(notebook string, data []byte) (Tasks, error) {
 	return all, nil
 }
 
-func (all Tasks) checkUnique() error {
+func (all Tasks) checkUniqueIDs() error {
 	file := map[string]string{}
 	for _, t := range all {
 		if other, ok := file[t.ID]; ok {

@@ -84,13 +84,13 @@ func (a Augment) checkShapes(image, target []int) error {
 	if name, value := a.CPUOption(); name != "" && len(image) != 3 {
 		return fmt.Errorf("augment samples of shape %v: augment.%s is %g, but applies only to pictures [C,H,W]: leave it out", image, name, value)
 	}
-	if len(image) == len(target) && !window.IsAligned(image, target) {
+	if len(image) == len(target) && !window.AreShapesAligned(image, target) {
 		return fmt.Errorf("images have size %s, but masks have size %s: make them equal", window.FormatSize(image[1:]), window.FormatSize(target[1:]))
 	}
 	if a.Crop == 0 {
 		return nil
 	}
-	if !window.IsAligned(image, target) && len(target) != 1 {
+	if !window.AreShapesAligned(image, target) && len(target) != 1 {
 		return fmt.Errorf("crop images of shape %v with targets of shape %v: want targets with a value for each pixel, or one class: leave augment.crop out", image, target)
 	}
 	for k := 4 - len(image); k < 3; k++ {
@@ -113,10 +113,10 @@ func (a Augment) outputShape(shape []int) []int {
 	return out
 }
 
-// draw makes the random choices for a sample of shape [C,H,W] or [C,D,H,W].
-func (a Augment) draw(seed int64, epoch, sample int, shape []int) augment.Choices {
-	return augment.Ranges{
+// drawChoices makes the random choices for a sample of shape [C,H,W] or [C,D,H,W].
+func (a Augment) drawChoices(seed int64, epoch, sample int, shape []int) augment.Choices {
+	return augment.Options{
 		Flip: a.Flip, Rotate: a.Rotate, Brightness: a.Brightness, Contrast: a.Contrast,
 		RotateDegrees: a.RotateDegrees, Scale: a.Scale, Gamma: a.Gamma,
-	}.Draw(seed, epoch, sample, shape, a.outputShape(shape))
+	}.DrawChoices(seed, epoch, sample, shape, a.outputShape(shape))
 }

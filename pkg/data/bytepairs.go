@@ -51,22 +51,22 @@ func (s *byteImageDataset) getWindow(_ context.Context, i int, w window.Window, 
 		}
 	}
 	for c := range s.channels {
-		convert(image[c*w.VoxelCount():], s.images[i][c*height*width:], &scale.ToUnit)
+		convert(image[c*w.VoxelCount():], s.images[i][c*height*width:], &scale.ByteToUnit)
 	}
-	convert(target, s.masks[i], &scale.ToFloat)
+	convert(target, s.masks[i], &scale.ByteToFloat)
 	return nil
 }
 
-// sizedDataset is a data set whose samples may have different sizes. ImageShape and TargetShape
+// variableSizeDataset is a data set whose samples may have different sizes. ImageShape and TargetShape
 // return the shapes of the first sample. Tiles cuts the samples to one size.
-type sizedDataset interface {
+type variableSizeDataset interface {
 	Dataset
 	sampleSize(i int) (height, width int)
 }
 
-// sizeOfSample returns sample i's depth, height and width.
-func sizeOfSample(ds Dataset, i int) [3]int {
-	if s, ok := ds.(sizedDataset); ok {
+// sampleSpatialSize returns sample i's depth, height and width.
+func sampleSpatialSize(ds Dataset, i int) [3]int {
+	if s, ok := ds.(variableSizeDataset); ok {
 		h, w := s.sampleSize(i)
 		return [3]int{1, h, w}
 	}

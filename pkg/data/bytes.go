@@ -77,9 +77,9 @@ func (l *Loader) readBytes(ctx context.Context, limit int64) (b Bytes, err error
 	if _, ok := ds.(*Volumes); ok {
 		return b, errors.New("volumes from files have 4 bytes per value, want 8-bit images")
 	}
-	turned := window.IsAligned(b.ImageShape, b.TargetShape)
+	turned := window.AreShapesAligned(b.ImageShape, b.TargetShape)
 	used := slices.Compact(slices.Sorted(slices.Values(list)))
-	ni, nt := window.Count(b.ImageShape), window.Count(b.TargetShape)
+	ni, nt := window.ElementCount(b.ImageShape), window.ElementCount(b.TargetShape)
 	size := int64(ni + nt)
 	if !turned {
 		size = int64(ni + 4*nt)
@@ -123,7 +123,7 @@ func (b *Bytes) readSample(ctx context.Context, ds Dataset, i, k int, image, tar
 	if err := readSample(ctx, ds, i, image, target); err != nil {
 		return err
 	}
-	pixels := scale.UnitsToBytes(image)
+	pixels := scale.UnitFloatsToBytes(image)
 	if pixels == nil {
 		return fmt.Errorf("image of sample %s has values that are not integers divided by 255", ds.SampleName(i))
 	}
@@ -132,7 +132,7 @@ func (b *Bytes) readSample(ctx context.Context, ds Dataset, i, k int, image, tar
 		copy(b.Values[k*len(target):], target)
 		return nil
 	}
-	mask := scale.FloatsToBytes(target)
+	mask := scale.WholeFloatsToBytes(target)
 	if mask == nil {
 		return fmt.Errorf("target of sample %s has values that are not integers from 0 to 255", ds.SampleName(i))
 	}

@@ -66,17 +66,17 @@ func CheckPairs(ctx context.Context, dir, suffix string) (*Check, error) {
 		return nil, fmt.Errorf("check %s: %w", dir, err)
 	}
 	k := &Check{Dir: dir, Pairs: len(list), Sizes: map[string]int{}, Kinds: map[string]int{}, Min: math.MaxInt, EmptyMasks: []string{}, EqualFiles: [][]string{}, Notes: []string{}}
-	k.addImages(s.Images)
-	k.addMasks(list, s.Masks)
-	if err := k.addEqualFiles(ctx, list); err != nil {
+	k.addImageStatistics(s.Images)
+	k.addMaskStatistics(list, s.Masks)
+	if err := k.addDuplicateImages(ctx, list); err != nil {
 		return nil, fmt.Errorf("check %s: %w", dir, err)
 	}
 	k.proposeConfig(list, s, suffix)
 	return k, nil
 }
 
-// addImages sets the fields of k that describe the images.
-func (k *Check) addImages(images []survey.Facts) {
+// addImageStatistics sets the fields of k that describe the images.
+func (k *Check) addImageStatistics(images []survey.Facts) {
 	values, sum, squares := 0.0, 0.0, 0.0
 	for _, f := range images {
 		k.Sizes[window.FormatSize([]int{f.Height, f.Width})]++
@@ -94,7 +94,7 @@ func (k *Check) addImages(images []survey.Facts) {
 	k.Deviation = math.Sqrt(max(0, squares/values-k.Mean*k.Mean))
 }
 
-func (k *Check) addMasks(list []survey.Pair, masks []survey.Facts) {
+func (k *Check) addMaskStatistics(list []survey.Pair, masks []survey.Facts) {
 	levels, total := map[int]*LevelShare{}, 0
 	for i, f := range masks {
 		if len(f.Levels) == 1 {
@@ -115,7 +115,7 @@ func (k *Check) addMasks(list []survey.Pair, masks []survey.Facts) {
 	}
 }
 
-func (k *Check) addEqualFiles(ctx context.Context, list []survey.Pair) error {
+func (k *Check) addDuplicateImages(ctx context.Context, list []survey.Pair) error {
 	bySize := map[int64][]string{}
 	for _, p := range list {
 		info, err := os.Stat(p.Image)
@@ -157,7 +157,7 @@ func (k *Check) proposeConfig(list []survey.Pair, s survey.Survey, suffix string
 	smallest := smallestSide(s.Images)
 	const usualMultiple = 8 // of a U-Net of depth 3
 	uneven := slices.ContainsFunc(s.Images, func(f survey.Facts) bool { return f.Height%usualMultiple != 0 || f.Width%usualMultiple != 0 })
-	tile := proposeTile(0, smallest, usualMultiple)
+	tile := proposeTileSize(0, smallest, usualMultiple)
 	if large := tile < smallest-usualMultiple; (len(k.Sizes) > 1 || uneven || large) && tile > 0 {
 		c.Tile = tile
 		add("tile: %d", tile)
@@ -171,16 +171,16 @@ func (k *Check) proposeConfig(list []survey.Pair, s survey.Survey, suffix string
 		c.ToGray = true
 		add("to_gray: true")
 	}
-	values := k.proposeClasses(s.Masks)
+	values := k.proposeMaskValues(s.Masks)
 	if last := k.Levels[len(k.Levels)-1]; values == nil && last.Share > 0.5 && len(k.Levels) > 1 {
 		k.Notes = append(k.Notes, fmt.Sprintf("%.1f %% of the mask pixels have the value %d, which is the foreground: if it is the background, add foreground: black to the config", 100*last.Share, last.Value))
 	}
 	if values != nil {
 		c.MaskValues = values
-		add("mask_values: %s", c.rules().FormatMaskValues())
+		add("mask_values: %s", c.readingRules().FormatMaskValues())
 		k.Notes = append(k.Notes, "the names of the classes in mask_values are proposals: change them, and name values that shall not count ignore")
 	}
-	if _, notes, err := c.rules().Check(k.Dir, list, s); err != nil {
+	if _, notes, err := c.readingRules().InspectPairs(k.Dir, list, s); err != nil {
 		k.Notes = append(k.Notes, err.Error())
 	} else {
 		k.Notes = append(k.Notes, notes...)
@@ -197,17 +197,17 @@ func (k *Check) proposeConfig(list []survey.Pair, s survey.Survey, suffix string
 	k.Config = lines
 }
 
-// proposeClasses proposes a Config.MaskValues. It returns nil if the masks have only a dark and a
+// proposeMaskValues proposes a Config.MaskValues. It returns nil if the masks have only a dark and a
 // bright value, for background and foreground, or too many values for classes.
-func (k *Check) proposeClasses(masks []survey.Facts) map[int]string {
-	levels := reading.AllLevels(masks)
+func (k *Check) proposeMaskValues(masks []survey.Facts) map[int]string {
+	levels := reading.DistinctMaskValues(masks)
 	palette := slices.ContainsFunc(masks, func(f survey.Facts) bool { return f.Palette && f.Vivid })
 	grays := slices.ContainsFunc(masks, func(f survey.Facts) bool { return f.Palette && !f.Vivid })
 	bright := len(levels) == 2 && (grays || levels[0] < 51 && levels[1] > 204) || len(levels) == 1
 	if levels == nil || bright && !palette || levels[len(levels)-1] > 255 {
 		return nil
 	}
-	return reading.ProposeValues(levels)
+	return reading.ProposeMaskValues(levels)
 }
 
 // String formats the check as a table, followed by the notes and the config.

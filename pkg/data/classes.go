@@ -91,7 +91,7 @@ func (c *Classes) getSample(ctx context.Context, i int, image, target []float32)
 	}
 	target[0] = float32(c.labels[i])
 	if p, ok := c.source.(planarSource); ok && c.resized == nil {
-		scale.LookUp(image, p.planes(i), &scale.ToUnit)
+		scale.LookUp(image, p.planes(i), &scale.ByteToUnit)
 		return nil
 	}
 	m, err := c.source.picture(ctx, i)
@@ -107,7 +107,7 @@ func (c *Classes) getSample(ctx context.Context, i int, image, target []float32)
 	case b.Dy() != c.size[0] || b.Dx() != c.size[1]:
 		return fmt.Errorf("picture %s has size %d×%d, but the first picture has %d×%d (height×width): set resize to scale all pictures to one size", c.SampleName(i), b.Dy(), b.Dx(), c.size[0], c.size[1])
 	}
-	picture.WritePlanes(image, m)
+	picture.WriteRGBPlanes(image, m)
 	return nil
 }
 
@@ -128,7 +128,7 @@ func OpenCIFAR10(ctx context.Context, dir string, o CIFAROptions) (*Classes, err
 
 // openCIFAR10 implements OpenCIFAR10. If outline is true, it reads only the first batch.
 func openCIFAR10(ctx context.Context, dir string, o CIFAROptions, outline bool) (_ *Classes, err error) {
-	defer addOperation(&err, "open CIFAR-10")
+	defer prefixError(&err, "open CIFAR-10")
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
@@ -144,5 +144,5 @@ type cifarPictures struct{ *cifar.Pictures }
 func (s cifarPictures) name(i int) string    { return s.Name(i) }
 func (s cifarPictures) planes(i int) []uint8 { return s.Images[i] }
 func (s cifarPictures) picture(_ context.Context, i int) (image.Image, error) {
-	return picture.Interleave(s.Images[i], cifar.Edge, cifar.Edge), nil
+	return picture.InterleaveRGB(s.Images[i], cifar.Edge, cifar.Edge), nil
 }

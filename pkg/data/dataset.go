@@ -56,8 +56,8 @@ type Dataset interface {
 	SampleName(i int) string
 }
 
-// addOperation prefixes *err with the operation that failed, unless *err is nil.
-func addOperation(err *error, operation string) {
+// prefixError prefixes *err with the operation that failed, unless *err is nil.
+func prefixError(err *error, operation string) {
 	if *err != nil {
 		*err = fmt.Errorf("%s: %w", operation, *err)
 	}
@@ -73,7 +73,7 @@ func asDataset[T Dataset](v T, err error) (Dataset, error) {
 
 // NewBuffers allocates the two buffers that ds.Get fills with one sample.
 func NewBuffers(ds Dataset) (image, target []float32) {
-	return make([]float32, window.Count(ds.ImageShape())), make([]float32, window.Count(ds.TargetShape()))
+	return make([]float32, window.ElementCount(ds.ImageShape())), make([]float32, window.ElementCount(ds.TargetShape()))
 }
 
 // windowReader is a data set that can read window w of a sample without the rest. A target that is
@@ -106,18 +106,18 @@ func readWindow(ctx context.Context, ds Dataset, i int, w window.Window, image, 
 		return err
 	}
 	is, ts := ds.ImageShape(), ds.TargetShape()
-	if (w == window.Window{Size: sizeOfSample(ds, i)}) {
+	if (w == window.Window{Size: sampleSpatialSize(ds, i)}) {
 		return readSample(ctx, ds, i, image, target)
 	}
-	fullImage, fullTarget := make([]float32, window.Count(is)), target
-	if window.IsAligned(is, ts) {
-		fullTarget = make([]float32, window.Count(ts))
+	fullImage, fullTarget := make([]float32, window.ElementCount(is)), target
+	if window.AreShapesAligned(is, ts) {
+		fullTarget = make([]float32, window.ElementCount(ts))
 	}
 	if err := readSample(ctx, ds, i, fullImage, fullTarget); err != nil {
 		return err
 	}
 	window.Copy(image, fullImage, is, w)
-	if window.IsAligned(is, ts) {
+	if window.AreShapesAligned(is, ts) {
 		window.Copy(target, fullTarget, ts, w)
 	}
 	return nil
@@ -130,14 +130,14 @@ func checkGetArguments(ds Dataset, i int, w window.Window, image, target []float
 		return fmt.Errorf("get sample %d: the data set has samples 0 to %d", i, ds.Len()-1)
 	}
 	is, ts := ds.ImageShape(), ds.TargetShape()
-	size := sizeOfSample(ds, i)
+	size := sampleSpatialSize(ds, i)
 	for k := range size {
 		if w.Start[k] < 0 || w.Start[k]+w.Size[k] > size[k] {
 			return fmt.Errorf("get sample %s: window %v exceeds the sample size %s", ds.SampleName(i), w, window.FormatSize(size[4-len(is):]))
 		}
 	}
-	ni, nt := is[0]*w.VoxelCount(), window.Count(ts)
-	if window.IsAligned(is, ts) {
+	ni, nt := is[0]*w.VoxelCount(), window.ElementCount(ts)
+	if window.AreShapesAligned(is, ts) {
 		nt = ts[0] * w.VoxelCount()
 	}
 	return window.CheckBuffers(ds.SampleName(i), image, target, ni, nt)

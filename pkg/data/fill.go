@@ -82,11 +82,11 @@ func (l *Loader) loadSample(ctx context.Context, s *sampleScratch, epoch, i int,
 	if _, ok := window.SpatialSize(is); !ok {
 		return readSample(ctx, l.ds, i, image, target)
 	}
-	c := l.c.Augment.draw(l.c.Seed, epoch, i, is)
-	turnTarget := window.IsAligned(is, ts)
+	c := l.c.Augment.drawChoices(l.c.Seed, epoch, i, is)
+	turnTarget := window.AreShapesAligned(is, ts)
 	// Mirroring and warping move values between two buffers. The result must be in the second.
 	from, to := sampleScratch{image, target}, *s
-	if c.Turns() != c.Warps() {
+	if c.IsMirroredOrRotated() != c.IsWarped() {
 		from, to = to, from
 	}
 	if !turnTarget {
@@ -95,15 +95,15 @@ func (l *Loader) loadSample(ctx context.Context, s *sampleScratch, epoch, i int,
 	if err := readWindow(ctx, l.ds, i, c.Window, from.image, from.target); err != nil {
 		return err
 	}
-	if c.Turns() {
-		c.Turn(to.image, from.image, is[0])
+	if c.IsMirroredOrRotated() {
+		c.MirrorAndRotate(to.image, from.image, is[0])
 		if turnTarget {
-			c.Turn(to.target, from.target, ts[0])
+			c.MirrorAndRotate(to.target, from.target, ts[0])
 		}
 		from, to = to, from
 	}
 	c.Recolor(from.image)
-	if c.Warps() {
+	if c.IsWarped() {
 		c.WarpImage(to.image, from.image)
 		if turnTarget {
 			c.WarpMask(to.target, from.target, l.c.outsideTarget())

@@ -170,7 +170,7 @@ func toHashFiles(part, root string, files []dataFile) []filehash.File {
 	return all
 }
 
-// listFiles returns the files that contain the samples of ds, in the order of the samples. root is
+// labeledFiles returns the files that contain the samples of ds, in the order of the samples. root is
 // the path from which ds was opened. For generated data it returns nil.
 func listFiles(ds Dataset, root string) ([]dataFile, error) {
 	var paths []string
@@ -185,7 +185,7 @@ func listFiles(ds Dataset, root string) ([]dataFile, error) {
 	case *Classes:
 		switch s := d.source.(type) {
 		case *pictureFiles:
-			return s.listFiles(d.names, d.labels), nil
+			return s.labeledFiles(d.names, d.labels), nil
 		case cifarPictures:
 			paths, byBase = s.Paths, true // root may be the folder of the batches or its parent
 		}
@@ -205,9 +205,9 @@ func listFiles(ds Dataset, root string) ([]dataFile, error) {
 	return files, nil
 }
 
-// listFiles returns the pictures' files, and appends to each name the name of the picture's class.
+// labeledFiles returns the pictures' files, and appends to each name the name of the picture's class.
 // labels contains the class index of each picture.
-func (s *pictureFiles) listFiles(names []string, labels []int32) []dataFile {
+func (s *pictureFiles) labeledFiles(names []string, labels []int32) []dataFile {
 	files := make([]dataFile, len(s.paths))
 	for i, path := range s.paths {
 		name := filepath.ToSlash(path)
@@ -230,21 +230,21 @@ func relativeOrBase(root, path string) string {
 	return filepath.Base(path)
 }
 
-// maxFingerprintBytes limits the bytes that FingerprintSamples hashes. It is smaller than the limit
+// maxFingerprintedBytes limits the bytes that FingerprintSamples hashes. It is smaller than the limit
 // for files, because the samples are read again in each run.
-const maxFingerprintBytes = 256 << 20
+const maxFingerprintedBytes = 256 << 20
 
 // FingerprintSamples returns the fingerprint of the samples of sets, such as data that a program
 // has made itself. Of values with more than 256 MiB together, it reads samples at equal distances.
 // If ctx is canceled, it returns the cause.
 func FingerprintSamples(ctx context.Context, sets ...Dataset) (Fingerprint, error) {
-	return fingerprintSamples(ctx, maxFingerprintBytes, sets)
+	return fingerprintSamples(ctx, maxFingerprintedBytes, sets)
 }
 
 func fingerprintSamples(ctx context.Context, limit int64, sets []Dataset) (Fingerprint, error) {
 	total := int64(0)
 	for _, set := range sets {
-		total += 4 * int64(window.Count(set.ImageShape())+window.Count(set.TargetShape())) * int64(set.Len())
+		total += 4 * int64(window.ElementCount(set.ImageShape())+window.ElementCount(set.TargetShape())) * int64(set.Len())
 	}
 	h := sha256.New()
 	for _, set := range sets {

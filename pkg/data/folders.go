@@ -24,11 +24,11 @@ func OpenFolders(ctx context.Context, dir string, o ClassOptions) (*Classes, err
 }
 
 func openFolders(ctx context.Context, dir string, o ClassOptions) (_ *Classes, err error) {
-	defer addOperation(&err, "open class folders")
+	defer prefixError(&err, "open class folders")
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		if os.IsNotExist(err) {
-			err = fmt.Errorf("folder %s does not exist: want a folder with %s", dir, classLayout)
+			err = fmt.Errorf("folder %s does not exist: want a folder with %s", dir, classFolderLayout)
 		}
 		return nil, err
 	}
@@ -39,7 +39,7 @@ func openFolders(ctx context.Context, dir string, o ClassOptions) (_ *Classes, e
 		}
 	}
 	if len(names) < 2 {
-		return nil, fmt.Errorf("%s contains %d folders: want %s, and at least two classes", dir, len(names), classLayout)
+		return nil, fmt.Errorf("%s contains %d folders: want %s, and at least two classes", dir, len(names), classFolderLayout)
 	}
 	slices.SortFunc(names, runs.NaturalCompare)
 	s := &pictureFiles{dir: dir}
@@ -60,7 +60,7 @@ func openFolders(ctx context.Context, dir string, o ClassOptions) (_ *Classes, e
 	return s.newDataset(ctx, names, labels, o)
 }
 
-const classLayout = "one subfolder per class with " + picture.FormatNames + " files"
+const classFolderLayout = "one subfolder per class with " + picture.FormatNames + " files"
 
 // OpenImageNet opens the pictures listed in dir/train_data.pkl, a pickled dict. Its keys are the
 // paths of the pictures, relative to dir. Its values are the classes: either numbers from 0, or
@@ -71,7 +71,7 @@ func OpenImageNet(ctx context.Context, dir string, o ClassOptions) (*Classes, er
 }
 
 func openImageNet(ctx context.Context, dir string, o ClassOptions) (_ *Classes, err error) {
-	defer addOperation(&err, "open ImageNet folder")
+	defer prefixError(&err, "open ImageNet folder")
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -90,7 +90,7 @@ func openImageNet(ctx context.Context, dir string, o ClassOptions) (_ *Classes, 
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	names, labels, err := classlist.Indices(paths, classes)
+	names, labels, err := classlist.ClassIndices(paths, classes)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}

@@ -128,8 +128,8 @@ type CellClassesOptions struct {
 
 // Validate returns an error for the first invalid field.
 func (c CellClassesOptions) Validate() error {
-	if c.Classes != 0 && (c.Classes < 2 || c.Classes > len(generate.CellClasses)) {
-		return fmt.Errorf("validate cells: classes is %d: use 2 to %d (%s)", c.Classes, len(generate.CellClasses), strings.Join(generate.CellClasses, ", "))
+	if c.Classes != 0 && (c.Classes < 2 || c.Classes > len(generate.StainedCellClasses)) {
+		return fmt.Errorf("validate cells: classes is %d: use 2 to %d (%s)", c.Classes, len(generate.StainedCellClasses), strings.Join(generate.StainedCellClasses, ", "))
 	}
 	if len(c.Sizes) == 0 {
 		return errors.New("validate cells: no size: add the height and width of an image")
@@ -149,7 +149,7 @@ func (c CellClassesOptions) MaskValues() map[int]string {
 		return nil
 	}
 	names := map[int]string{}
-	for level, name := range generate.CellClasses[:c.Classes] {
+	for level, name := range generate.StainedCellClasses[:c.Classes] {
 		names[level] = name
 	}
 	return names
@@ -268,7 +268,7 @@ type generatedShapes struct {
 func (s *generatedShapes) name(i int) string    { return fmt.Sprintf("shapes-%d-%d", s.seed, i) }
 func (s *generatedShapes) planes(i int) []uint8 { return s.images[i] }
 func (s *generatedShapes) picture(_ context.Context, i int) (image.Image, error) {
-	return picture.Interleave(s.images[i], s.edge, s.edge), nil
+	return picture.InterleaveRGB(s.images[i], s.edge, s.edge), nil
 }
 
 // FieldsOptions configures the boxes that Fields generates.
@@ -322,7 +322,7 @@ func openFields(ctx context.Context, c FieldsOptions, outline bool) (Dataset, er
 	}
 	for i := range c.Count {
 		var err error
-		if s.images[i], s.targets[i], err = generate.ComputeFieldBox(ctx, c.Seed, i, c.Edge); err != nil {
+		if s.images[i], s.targets[i], err = generate.FieldVolume(ctx, c.Seed, i, c.Edge); err != nil {
 			return nil, fmt.Errorf("generate fields: %w", err)
 		}
 	}

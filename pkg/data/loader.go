@@ -98,7 +98,7 @@ type Loader struct {
 	sampler    batchSampler
 	batch      int
 	c          LoaderOptions
-	p          pipeline
+	p          loaderPipeline
 	cache      loaderCache
 	workerPool pool.Pool
 
@@ -173,7 +173,7 @@ func (l *Loader) ImageShape() []int { return l.c.Augment.outputShape(l.ds.ImageS
 // TargetShape returns the shape of a sample's target after augmentation.
 func (l *Loader) TargetShape() []int {
 	ts := l.ds.TargetShape()
-	if !window.IsAligned(l.ds.ImageShape(), ts) {
+	if !window.AreShapesAligned(l.ds.ImageShape(), ts) {
 		return slices.Clone(ts)
 	}
 	return l.c.Augment.outputShape(ts)
@@ -244,7 +244,7 @@ func (l *Loader) acquireBuffer() *batchBuffer {
 		l.spare = l.spare[:n-1]
 		return b
 	}
-	image, target := window.Count(l.ImageShape()), window.Count(l.TargetShape())
+	image, target := window.ElementCount(l.ImageShape()), window.ElementCount(l.TargetShape())
 	b := &batchBuffer{image: make([]float32, l.batch*image), target: make([]float32, l.batch*target), scratch: make([]sampleScratch, l.goroutinesPerBatch())}
 	for i := range b.scratch {
 		b.scratch[i] = sampleScratch{make([]float32, image), make([]float32, target)}

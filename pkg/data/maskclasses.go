@@ -34,26 +34,26 @@ func (m *MaskValues) UnmarshalYAML(n *yaml.Node) error {
 	return nil
 }
 
-// rules returns the fields of c that say how images and masks are read.
-func (c Config) rules() reading.Rules {
+// readingRules returns the fields of c that say how images and masks are read.
+func (c Config) readingRules() reading.Rules {
 	return reading.Rules{InputChannels: c.InputChannels, ToGray: c.ToGray, Range: c.Range, MaskValues: c.MaskValues, Foreground: c.Foreground}
 }
 
 // MaskClasses returns the names of the masks' classes by index: the background, then the others in
 // ascending order of their values in Config.MaskValues. Values of the same name are one class. It
 // returns nil if MaskValues is empty.
-func (c Config) MaskClasses() []string { return c.rules().MaskClasses() }
+func (c Config) MaskClasses() []string { return c.readingRules().MaskClasses() }
 
 // MaskLevels returns the mask value of each class, by class index. If several values have the class's
 // name, it returns the smallest. Without MaskValues, it returns the values of background and foreground.
-func (c Config) MaskLevels() []uint8 { return c.rules().MaskLevels() }
+func (c Config) MaskLevels() []uint8 { return c.readingRules().MaskLevels() }
 
 // NetworkClasses returns the number of logits per pixel that a network needs for masks with classes.
 // It returns 0 if a single logit, for the foreground, suffices: without classes, or with two classes
 // and no ignored pixels.
 func (c Config) NetworkClasses() int {
 	n := len(c.MaskClasses())
-	if n == 2 && !c.rules().IgnoresPixels() {
+	if n == 2 && !c.readingRules().IgnoresPixels() {
 		return 0
 	}
 	return n
@@ -93,7 +93,7 @@ func (c Config) validatePairs() error {
 	if _, err := c.groupPattern(); err != nil {
 		return err
 	}
-	return c.rules().ValidateMaskValues()
+	return c.readingRules().ValidateMaskValues()
 }
 
 // checkHeldOutClasses returns an error if a class occurs in a held-out mask but in no training mask.

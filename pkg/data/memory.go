@@ -72,7 +72,7 @@ func checkFitsInMemory(ds Dataset, n int) error {
 // an image. The values of a target need 4 bytes each.
 func (s *memoryDataset) checkMemory(bytesPerValue float64) error {
 	what := fmt.Sprintf("loader.kind %s keeps %d samples of %s values", LoaderInMem, s.used, window.FormatSize(s.image))
-	err := memory.CheckFits(what, s.used, bytesPerValue*float64(window.Count(s.image))+4*float64(window.Count(s.target)))
+	err := memory.CheckFits(what, s.used, bytesPerValue*float64(window.ElementCount(s.image))+4*float64(window.ElementCount(s.target)))
 	if err != nil {
 		return fmt.Errorf("%w, or set loader.kind to %s", err, LoaderLowMem)
 	}
@@ -99,7 +99,7 @@ func (s *memoryDataset) loadSample(ctx context.Context, i int) (*memorySample, e
 		return nil, err
 	}
 	of.target = target
-	if of.bytes = scale.UnitsToBytes(image); of.bytes == nil {
+	if of.bytes = scale.UnitFloatsToBytes(image); of.bytes == nil {
 		// All samples probably need 4 bytes per value: report the error now, not when the memory is full.
 		s.wide.Do(func() { s.wideErr = s.checkMemory(4) })
 		if s.wideErr != nil {
@@ -124,7 +124,7 @@ func (s *memoryDataset) getSample(ctx context.Context, i int, image, target []fl
 	if i < 0 || i >= len(s.samples) {
 		return s.ds.Get(i, image, target) // returns the error
 	}
-	if err := window.CheckBuffers(s.SampleName(i), image, target, window.Count(s.image), window.Count(s.target)); err != nil {
+	if err := window.CheckBuffers(s.SampleName(i), image, target, window.ElementCount(s.image), window.ElementCount(s.target)); err != nil {
 		return err
 	}
 	of, err := s.loadSample(ctx, i)
@@ -133,7 +133,7 @@ func (s *memoryDataset) getSample(ctx context.Context, i int, image, target []fl
 	}
 	copy(target, of.target)
 	if of.bytes != nil {
-		scale.LookUp(image, of.bytes, &scale.ToUnit)
+		scale.LookUp(image, of.bytes, &scale.ByteToUnit)
 	} else {
 		copy(image, of.image)
 	}
@@ -153,7 +153,7 @@ func (s *memoryDataset) getWindow(ctx context.Context, i int, w window.Window, i
 	} else {
 		copyWindowBytes(image, of.bytes, s.image, w)
 	}
-	if window.IsAligned(s.image, s.target) {
+	if window.AreShapesAligned(s.image, s.target) {
 		window.Copy(target, of.target, s.target, w)
 	} else {
 		copy(target, of.target)
@@ -168,7 +168,7 @@ func copyWindowBytes(dst []float32, src []uint8, shape []int, w window.Window) {
 		for z := range w.Size[0] {
 			for y := range w.Size[1] {
 				from := ((c*size[0]+w.Start[0]+z)*size[1]+w.Start[1]+y)*size[2] + w.Start[2]
-				scale.LookUp(dst[:w.Size[2]], src[from:][:w.Size[2]], &scale.ToUnit)
+				scale.LookUp(dst[:w.Size[2]], src[from:][:w.Size[2]], &scale.ByteToUnit)
 				dst = dst[w.Size[2]:]
 			}
 		}

@@ -24,7 +24,7 @@ func DefaultOrder() []string {
 	return []string{StageShuffle, StageShard, StageBatch, StageMap, StagePrefetch}
 }
 
-type pipeline struct {
+type loaderPipeline struct {
 	shuffle, shuffleBatches bool
 	shardFirst              bool   // each rank has the same samples in all epochs
 	cache                   string // what is cached; cacheNothing if the order has no stage cache
@@ -42,17 +42,17 @@ const (
 )
 
 // parseOrder parses and validates an order of stages. If order is empty, it parses DefaultOrder.
-func parseOrder(order []string) (pipeline, error) {
+func parseOrder(order []string) (loaderPipeline, error) {
 	if len(order) == 0 {
 		order = DefaultOrder()
 	}
 	at := map[string]int{}
 	for i, stage := range order {
 		if !slices.Contains([]string{StageShuffle, StageShard, StageCache, StageBatch, StageMap, StagePrefetch}, stage) {
-			return pipeline{}, fmt.Errorf("unknown stage %q: use shuffle, shard, cache, batch, map and prefetch", stage)
+			return loaderPipeline{}, fmt.Errorf("unknown stage %q: use shuffle, shard, cache, batch, map and prefetch", stage)
 		}
 		if _, twice := at[stage]; twice {
-			return pipeline{}, fmt.Errorf("duplicate stage %s in %s", stage, strings.Join(order, ", "))
+			return loaderPipeline{}, fmt.Errorf("duplicate stage %s in %s", stage, strings.Join(order, ", "))
 		}
 		at[stage] = i
 	}
@@ -60,15 +60,15 @@ func parseOrder(order []string) (pipeline, error) {
 	before := func(a, b string) bool { return has(a) && has(b) && at[a] < at[b] }
 	switch {
 	case !has(StageBatch):
-		return pipeline{}, fmt.Errorf("stage batch is missing in %s: add it, because a step trains on a batch", strings.Join(order, ", "))
+		return loaderPipeline{}, fmt.Errorf("stage batch is missing in %s: add it, because a step trains on a batch", strings.Join(order, ", "))
 	case !has(StageShard):
-		return pipeline{}, fmt.Errorf("stage shard is missing in %s: add it, because otherwise all ranks train on the same samples", strings.Join(order, ", "))
+		return loaderPipeline{}, fmt.Errorf("stage shard is missing in %s: add it, because otherwise all ranks train on the same samples", strings.Join(order, ", "))
 	case before(StageBatch, StageShard):
-		return pipeline{}, fmt.Errorf("stage shard comes after batch in %s: put it before batch, so that batches consist of the rank's own samples", strings.Join(order, ", "))
+		return loaderPipeline{}, fmt.Errorf("stage shard comes after batch in %s: put it before batch, so that batches consist of the rank's own samples", strings.Join(order, ", "))
 	case has(StagePrefetch) && at[StagePrefetch] != len(order)-1:
-		return pipeline{}, fmt.Errorf("stage prefetch is not the last one in %s: put it last, because later stages would not be prepared in advance", strings.Join(order, ", "))
+		return loaderPipeline{}, fmt.Errorf("stage prefetch is not the last one in %s: put it last, because later stages would not be prepared in advance", strings.Join(order, ", "))
 	}
-	p := pipeline{
+	p := loaderPipeline{
 		shuffle: has(StageShuffle), shuffleBatches: before(StageBatch, StageShuffle),
 		shardFirst: before(StageShard, StageShuffle),
 		augment:    has(StageMap), bySample: before(StageMap, StageBatch),
@@ -103,7 +103,7 @@ func HaveSameBatches(order, other []string) (bool, error) {
 }
 
 // withoutSpeedOptions returns p without the options that do not affect the batches.
-func (p pipeline) withoutSpeedOptions() pipeline {
+func (p loaderPipeline) withoutSpeedOptions() loaderPipeline {
 	if p.cache == cacheSamples {
 		p.cache = cacheNothing
 	}
@@ -113,7 +113,7 @@ func (p pipeline) withoutSpeedOptions() pipeline {
 
 // MemoryBytes returns the size of the loader's buffers and of the samples or batches in its cache.
 func (l *Loader) MemoryBytes() int64 {
-	image, target := window.Count(l.ImageShape()), window.Count(l.TargetShape())
+	image, target := window.ElementCount(l.ImageShape()), window.ElementCount(l.TargetShape())
 	l.mu.Lock()
 	buffers := len(l.spare)
 	for it := range l.active {

@@ -57,7 +57,7 @@ func (p *Pairs) CheckMasks() error {
 	switch p.counts[0] {
 	case p.countMaskPixels():
 		if classes != nil {
-			return fmt.Errorf("masks of %s have no pixel of a class other than %s: check the values in data.mask_values (%s)", p.dir, ClassBackground, p.config.rules().FormatMaskValues())
+			return fmt.Errorf("masks of %s have no pixel of a class other than %s: check the values in data.mask_values (%s)", p.dir, ClassBackground, p.config.readingRules().FormatMaskValues())
 		}
 		return fmt.Errorf("masks of %s have no foreground pixel: %s", p.dir, advice)
 	case 0:
@@ -66,13 +66,13 @@ func (p *Pairs) CheckMasks() error {
 		}
 	}
 	if len(p.levels) > 2 && slices.Contains(p.levels, 1) { // class numbers, not soft edges
-		return fmt.Errorf("masks of %s have the %s: name them in data.mask_values, for example %s", p.dir, reading.DescribeLevels(p.levels, 0), p.formatProposedValues())
+		return fmt.Errorf("masks of %s have the %s: name them in data.mask_values, for example %s", p.dir, reading.DescribeMaskValues(p.levels, 0), p.formatProposedValues())
 	}
 	return nil
 }
 
 func (p *Pairs) formatProposedValues() string {
-	return reading.Rules{MaskValues: reading.ProposeValues(p.levels)}.FormatMaskValues()
+	return reading.Rules{MaskValues: reading.ProposeMaskValues(p.levels)}.FormatMaskValues()
 }
 
 // Notes returns a message for each sign that the files may have been misread, such as very dark images.
@@ -86,7 +86,7 @@ func (p *Pairs) Notes() []string {
 		notes = append(notes, fmt.Sprintf("%.1f %% of the mask pixels of %s are neither black nor white, and were taken for the nearer of the two", 100*f, p.dir))
 	}
 	if len(p.levels) > 2 {
-		notes = append(notes, fmt.Sprintf("the masks of %s have the %s, which are read by brightness, as foreground from 128 on: if they are classes, name them in data.mask_values, for example %s", p.dir, reading.DescribeLevels(p.levels, 0), p.formatProposedValues()))
+		notes = append(notes, fmt.Sprintf("the masks of %s have the %s, which are read by brightness, as foreground from 128 on: if they are classes, name them in data.mask_values, for example %s", p.dir, reading.DescribeMaskValues(p.levels, 0), p.formatProposedValues()))
 	}
 	if p.colored > 0 {
 		notes = append(notes, fmt.Sprintf("%d of the %d images of %s have colors, which were turned into gray", p.colored, p.Len(), p.dir))
@@ -128,7 +128,7 @@ func OpenPairs(ctx context.Context, dir string, c Config) (*Pairs, error) {
 
 // openPairs implements OpenPairs. If outline is true, it reads only the headers of the files.
 func openPairs(ctx context.Context, dir string, c Config, outline bool) (_ *Pairs, err error) {
-	defer addOperation(&err, "open pairs")
+	defer prefixError(&err, "open pairs")
 	list, err := survey.FindPairs(dir, c.MaskSuffix)
 	if err != nil {
 		return nil, err
@@ -151,26 +151,26 @@ func openPairs(ctx context.Context, dir string, c Config, outline bool) (_ *Pair
 	if c.Reading == ReadingGray {
 		p.channels = 1
 		if !outline {
-			err = p.readGray(ctx, list)
+			err = p.readGrayPairs(ctx, list)
 		}
 		return p, err
 	}
 	if outline || cached { // without reading a pixel
-		if p.channels, p.notes, err = c.rules().Check(dir, list, s); err != nil || outline {
+		if p.channels, p.notes, err = c.readingRules().InspectPairs(dir, list, s); err != nil || outline {
 			return p, err
 		}
 	}
-	if err := p.readFiles(ctx, list, &s); err != nil {
+	if err := p.readPairFiles(ctx, list, &s); err != nil {
 		return nil, err
 	}
 	if !cached {
 		s.Keep(ctx, dir, list)
 	}
-	if p.channels, p.notes, err = c.rules().Check(dir, list, s); err != nil {
+	if p.channels, p.notes, err = c.readingRules().InspectPairs(dir, list, s); err != nil {
 		return nil, err
 	}
 	if len(c.MaskValues) == 0 && !slices.ContainsFunc(s.Masks, func(f survey.Facts) bool { return f.Palette }) {
-		p.levels = reading.AllLevels(s.Masks)
+		p.levels = reading.DistinctMaskValues(s.Masks)
 	}
 	for i, v := range p.images {
 		p.images[i] = slices.Clip(v[:p.channels*len(p.masks[i])])
@@ -192,7 +192,7 @@ func (p *Pairs) setSizes(list []survey.Pair, s survey.Survey) error {
 		if img.Height != p.height || img.Width != p.width {
 			if p.config.Tile == 0 {
 				return fmt.Errorf("image %s is %d×%d, but %s is %d×%d (height×width): set data.tile (such as %d), so that all are cut into tiles of one size, or crop or resize the files",
-					list[i].Image, img.Height, img.Width, list[0].Image, p.height, p.width, proposeTile(0, smallestSide(s.Images), p.config.SideMultiple))
+					list[i].Image, img.Height, img.Width, list[0].Image, p.height, p.width, proposeTileSize(0, smallestSide(s.Images), p.config.SideMultiple))
 			}
 			p.sizes = make([][2]int, len(list))
 		}
@@ -216,9 +216,9 @@ func smallestSide(images []survey.Facts) int {
 	return side
 }
 
-// readFiles reads the files by the rules of ReadingValues, and replaces s, which was made from
+// readPairFiles reads the files by the rules of ReadingValues, and replaces s, which was made from
 // headers, by the complete facts.
-func (p *Pairs) readFiles(ctx context.Context, list []survey.Pair, s *survey.Survey) error {
+func (p *Pairs) readPairFiles(ctx context.Context, list []survey.Pair, s *survey.Survey) error {
 	c := p.config
 	if len(c.MaskValues) > 0 {
 		p.occurs = make([]map[int]bool, len(list))
@@ -238,11 +238,11 @@ func (p *Pairs) readFiles(ctx context.Context, list []survey.Pair, s *survey.Sur
 		if !s.Images[i].Complete {
 			s.Images[i], s.Masks[i] = survey.OfImage(img), survey.OfMask(mask)
 		}
-		if err := c.rules().CheckMask(pair.Mask, s.Masks[i]); err != nil {
+		if err := c.readingRules().CheckMask(pair.Mask, s.Masks[i]); err != nil {
 			return err
 		}
-		p.images[i] = c.rules().ImageBytes(img)
-		classes, grey := c.rules().ReadClasses(mask)
+		p.images[i] = c.readingRules().ImageBytes(img)
+		classes, grey := c.readingRules().MaskClassIndices(mask)
 		p.grey += grey
 		p.addMask(i, classes)
 	}
@@ -268,9 +268,9 @@ func (p *Pairs) addMask(i int, classes []uint8) {
 	p.brightest = max(p.brightest, slices.Max(p.images[i]))
 }
 
-// readGray reads the files by the rules of ReadingGray: colors and palettes become gray,
+// readGrayPairs reads the files by the rules of ReadingGray: colors and palettes become gray,
 // transparent pixels black, and 16-bit values keep their upper 8 bits.
-func (p *Pairs) readGray(ctx context.Context, list []survey.Pair) error {
+func (p *Pairs) readGrayPairs(ctx context.Context, list []survey.Pair) error {
 	for i, pair := range list {
 		if err := ctx.Err(); err != nil {
 			return err

@@ -44,7 +44,7 @@ func (c Config) NetworkInput(ctx context.Context, m image.Image) (values []float
 			size = m.Bounds().Size()
 		}
 		values = make([]float32, 3*size.X*size.Y)
-		picture.WritePlanes(values, m)
+		picture.WriteRGBPlanes(values, m)
 		return values, []int{3, size.Y, size.X}, nil
 	}
 	if c.Reading == ReadingGray {
@@ -55,7 +55,7 @@ func (c Config) NetworkInput(ctx context.Context, m image.Image) (values []float
 		if gray.Colored {
 			return nil, nil, fmt.Errorf("%w: save it as a gray image (for example, in ImageMagick, with convert -colorspace Gray)", ErrColors)
 		}
-		return scale.ToUnits(gray.Pixels), []int{1, gray.Height, gray.Width}, nil
+		return scale.BytesToUnitFloats(gray.Pixels), []int{1, gray.Height, gray.Width}, nil
 	}
 	r, err := picture.ToRaw(ctx, m)
 	if err != nil {
@@ -75,7 +75,7 @@ func (c Config) NetworkInput(ctx context.Context, m image.Image) (values []float
 		return nil, nil, errors.New("the image is gray, but the network was trained on RGB images: use such images")
 	}
 	n := channels * r.Height * r.Width
-	return scale.ToUnits(c.rules().ImageBytes(r)[:n]), []int{channels, r.Height, r.Width}, nil
+	return scale.BytesToUnitFloats(c.readingRules().ImageBytes(r)[:n]), []int{channels, r.Height, r.Width}, nil
 }
 
 // ReadMask reads the mask at path in the same way as Open reads the masks of c. values contains a
@@ -99,12 +99,12 @@ func (c Config) ReadMask(ctx context.Context, path string) (values []float32, he
 		reading.Binarize(gray.Pixels, c.Foreground == "black")
 		classes = gray.Pixels
 	} else {
-		if err := c.rules().CheckMask(path, survey.OfMask(r)); err != nil {
+		if err := c.readingRules().CheckMask(path, survey.OfMask(r)); err != nil {
 			return nil, 0, 0, err
 		}
-		classes, _ = c.rules().ReadClasses(r)
+		classes, _ = c.readingRules().MaskClassIndices(r)
 	}
 	values = make([]float32, len(classes))
-	scale.LookUp(values, classes, &scale.ToFloat)
+	scale.LookUp(values, classes, &scale.ByteToFloat)
 	return values, r.Height, r.Width, nil
 }

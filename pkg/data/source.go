@@ -145,7 +145,7 @@ func (c Config) Validate() error {
 	case !slices.Contains(Kinds(), c.Kind):
 		return fmt.Errorf("unknown data.kind %q: use %s", c.Kind, strings.Join(Kinds(), ", "))
 	case !generated && c.Path == "":
-		return fmt.Errorf("data.path is empty: set it (or --data DIR) to %s", requiredFiles[c.Kind])
+		return fmt.Errorf("data.path is empty: set it (or --data DIR) to %s", requiredFilesByKind[c.Kind])
 	case generated && c.Stage != "":
 		return fmt.Errorf("data.stage is %s, but data of kind %s are generated, not read from files: leave data.stage out", c.Stage, c.Kind)
 	case c.Stage != "" && !filepath.IsAbs(c.Stage) && !strings.HasPrefix(c.Stage, "$"):
@@ -196,11 +196,11 @@ func (c Config) Validate() error {
 	return c.Augment.Validate()
 }
 
-// requiredFiles contains, for each kind of data in files, a description of the files that
+// requiredFilesByKind contains, for each kind of data in files, a description of the files that
 // Config.Path must name. Error messages use it.
-var requiredFiles = map[string]string{
+var requiredFilesByKind = map[string]string{
 	KindPairs: "a folder with image/ and label/", KindStacks: "a folder with image/ and label/ of TIFF stacks",
-	KindCIFAR10: "the folder of CIFAR-10's batches", KindFolders: classLayout,
+	KindCIFAR10: "the folder of CIFAR-10's batches", KindFolders: classFolderLayout,
 	KindImageNet: "a folder with train_data.pkl", KindVolumes: volume.Layout,
 }
 
@@ -295,15 +295,15 @@ func openData(ctx context.Context, c Config, outline bool) (OpenedData, error) {
 		}
 		o.Train, o.Test = Subset(all, train), Subset(all, test)
 	}
-	if n := o.Train.Len(); !outline && n < fewImages && (c.Kind == KindPairs || c.Kind == KindStacks) {
+	if n := o.Train.Len(); !outline && n < minImagesWithoutWarning && (c.Kind == KindPairs || c.Kind == KindStacks) {
 		o.Notes = append(o.Notes, fmt.Sprintf("there are few training images (%d), so the IoU differs much between seeds: compare several seeds", n))
 	}
 	return o, o.cutSamples(c)
 }
 
-// fewImages is the number of training images below which OpenedData.Notes contains a warning. It
+// minImagesWithoutWarning is the number of training images below which OpenedData.Notes contains a warning. It
 // allows the 24 to 30 training images of the ISBI 2012 challenge.
-const fewImages = 20
+const minImagesWithoutWarning = 20
 
 // checkSameChannels returns an error if training and test data have different numbers of channels.
 func checkSameChannels(train, test Dataset, c Config) error {
@@ -369,7 +369,7 @@ func (o *OpenedData) openDataset(ctx context.Context, c Config, path string, tes
 
 // cutSamples cuts the training and the test data into the tiles or crops that c describes.
 func (o *OpenedData) cutSamples(c Config) (err error) {
-	if err := c.checkSides(o.Train, o.Test, o.Final); err != nil {
+	if err := c.checkSideMultiple(o.Train, o.Test, o.Final); err != nil {
 		return err
 	}
 	if c.Tile > 0 {

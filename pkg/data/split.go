@@ -56,7 +56,7 @@ func (c Config) splitSamples(ds Dataset) (train, validation, test []int, notes [
 		train, test = Split(n, c.TestImages, c.DataSeed)
 		if c.ValidationImages > 0 {
 			rest, chosen := Split(len(train), c.ValidationImages, c.DataSeed)
-			train, validation = selectIndices(train, rest), selectIndices(train, chosen)
+			train, validation = elementsAt(train, rest), elementsAt(train, chosen)
 		}
 	}
 	if n := len(validation) + len(test); err == nil && len(train) < n {
@@ -65,7 +65,7 @@ func (c Config) splitSamples(ds Dataset) (train, validation, test []int, notes [
 	return train, validation, test, notes, err
 }
 
-func selectIndices(list, indices []int) []int {
+func elementsAt(list, indices []int) []int {
 	picked := make([]int, len(indices))
 	for k, i := range indices {
 		picked[k] = list[i]

@@ -20,7 +20,7 @@ func OpenStacks(ctx context.Context, dir string, c Config) (Dataset, error) {
 
 // openStacks implements OpenStacks. If outline is true, it reads only the size of the first pair.
 func openStacks(ctx context.Context, dir string, c Config, outline bool) (_ *floatDataset, err error) {
-	defer addOperation(&err, "open stacks")
+	defer prefixError(&err, "open stacks")
 	pairs, err := survey.FindPairs(dir, "")
 	if err != nil {
 		return nil, err
@@ -35,17 +35,17 @@ func openStacks(ctx context.Context, dir string, c Config, outline bool) (_ *flo
 		if outline && i > 0 {
 			continue
 		}
-		file, size, err := picture.ParseStack(ctx, dir, pair.Image)
+		file, size, err := picture.ParseTIFFStack(ctx, dir, pair.Image)
 		if err != nil {
 			return nil, err
 		}
 		if i == 0 {
 			what := fmt.Sprintf("%s has %d pairs of stacks of %s pixels", dir, len(pairs), window.FormatSize(size[:]))
-			if err := memory.CheckFits(what, len(pairs), 2*4*float64(window.Count(size[:]))); err != nil {
+			if err := memory.CheckFits(what, len(pairs), 2*4*float64(window.ElementCount(size[:]))); err != nil {
 				return nil, err
 			}
 		}
-		maskFile, maskSize, err := picture.ParseStack(ctx, dir, pair.Mask)
+		maskFile, maskSize, err := picture.ParseTIFFStack(ctx, dir, pair.Mask)
 		if err != nil {
 			return nil, err
 		}
@@ -60,11 +60,11 @@ func openStacks(ctx context.Context, dir string, c Config, outline bool) (_ *flo
 		if outline {
 			continue
 		}
-		image, err := picture.DecodeStack(ctx, file, pair.Image)
+		image, err := picture.DecodeTIFFStack(ctx, file, pair.Image)
 		if err != nil {
 			return nil, err
 		}
-		mask, err := picture.DecodeStack(ctx, maskFile, pair.Mask)
+		mask, err := picture.DecodeTIFFStack(ctx, maskFile, pair.Mask)
 		if err != nil {
 			return nil, err
 		}
@@ -109,7 +109,7 @@ func (s *floatDataset) getWindow(_ context.Context, i int, w window.Window, imag
 		return err
 	}
 	window.Copy(image, s.images[i], s.image, w)
-	if window.IsAligned(s.image, s.target) {
+	if window.AreShapesAligned(s.image, s.target) {
 		window.Copy(target, s.targets[i], s.target, w)
 	} else {
 		copy(target, s.targets[i])

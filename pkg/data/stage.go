@@ -49,9 +49,9 @@ func Stage(ctx context.Context, c Config) (*Staged, error) {
 		return nil, err
 	}
 	s := &Staged{Config: c, Dir: copied.Dir(), Bytes: copied.Bytes, Took: copied.Took, Copied: copied.Copied, copy: copied}
-	s.Config.Path, s.Config.Stage = copied.Path(0), ""
+	s.Config.Path, s.Config.Stage = copied.SourcePath(0), ""
 	if c.TestPath != "" {
-		s.Config.TestPath = copied.Path(1)
+		s.Config.TestPath = copied.SourcePath(1)
 	}
 	return s, nil
 }

@@ -58,7 +58,7 @@ func (s *subsetDataset) getWindow(ctx context.Context, i int, w window.Window, i
 }
 
 func (s *subsetDataset) sampleSize(i int) (height, width int) {
-	size := sizeOfSample(s.ds, s.indices[i])
+	size := sampleSpatialSize(s.ds, s.indices[i])
 	return size[1], size[2]
 }
 
@@ -76,36 +76,36 @@ func newTiles(ds Dataset, height, width int) (*tileDataset, error) {
 		return nil, fmt.Errorf("cut tiles: tile size is %d×%d: height and width must be at least 1", height, width)
 	case len(is) != 3 || len(ts) != 3:
 		return nil, fmt.Errorf("cut tiles: images have shape %v and targets %v: want images [C,H,W] and masks [C,H,W]", is, ts)
-	case !window.IsAligned(is, ts):
+	case !window.AreShapesAligned(is, ts):
 		return nil, fmt.Errorf("cut tiles: images have size %d×%d, but masks have %d×%d: make them equal", is[1], is[2], ts[1], ts[2])
 	}
 	t := &tileDataset{ds: ds, height: height, width: width}
 	for i := range ds.Len() {
-		size := sizeOfSample(ds, i)
+		size := sampleSpatialSize(ds, i)
 		if size[1] < height || size[2] < width {
 			return nil, fmt.Errorf("cut tiles: image %s of %d×%d is smaller than tiles of %d×%d: set data.tile to at most %d, or to 0 for complete images", ds.SampleName(i), size[1], size[2], height, width, min(size[1], size[2]))
 		}
 		for row := range (size[1] + height - 1) / height {
 			for column := range (size[2] + width - 1) / width {
-				t.tiles = append(t.tiles, tile{i, row, column})
+				t.tiles = append(t.tiles, tilePosition{i, row, column})
 			}
 		}
 	}
 	return t, nil
 }
 
-// proposeTile returns a tile size near wanted (if 0, near 256) that is a multiple of step. It is at
-// most smallest, the smallest side of the images. If there is no such size, proposeTile returns 0.
-func proposeTile(wanted, smallest, step int) int {
+// proposeTileSize returns a tile size near wanted (if 0, near 256) that is a multiple of step. It is at
+// most smallest, the smallest side of the images. If there is no such size, proposeTileSize returns 0.
+func proposeTileSize(wanted, smallest, step int) int {
 	const usual = 256
 	step = max(1, step)
 	wanted = cmp.Or(wanted, usual)
 	return min(max(step, (wanted+step/2)/step*step), smallest/step*step)
 }
 
-// checkSides returns an error if c.SideMultiple does not divide the sizes of the images in sets, or
+// checkSideMultiple returns an error if c.SideMultiple does not divide the sizes of the images in sets, or
 // of their tiles.
-func (c Config) checkSides(sets ...Dataset) error {
+func (c Config) checkSideMultiple(sets ...Dataset) error {
 	if c.SideMultiple <= 1 || c.hasVolumes() {
 		return nil
 	}
@@ -115,7 +115,7 @@ func (c Config) checkSides(sets ...Dataset) error {
 			continue
 		}
 		for i := range ds.Len() {
-			size := sizeOfSample(ds, i)
+			size := sampleSpatialSize(ds, i)
 			if side := min(size[1], size[2]); smallest == 0 || side < smallest {
 				smallest, name = side, ds.SampleName(i)
 			}
@@ -124,7 +124,7 @@ func (c Config) checkSides(sets ...Dataset) error {
 			}
 		}
 	}
-	proposal := proposeTile(c.Tile, smallest, c.SideMultiple)
+	proposal := proposeTileSize(c.Tile, smallest, c.SideMultiple)
 	switch {
 	case smallest == 0:
 		return nil
@@ -143,12 +143,12 @@ func (c Config) checkSides(sets ...Dataset) error {
 type tileDataset struct {
 	ds            Dataset
 	height, width int
-	tiles         []tile
+	tiles         []tilePosition
 	countOnce     bool // targets in two tiles of an image are Ignored in the later one
 }
 
-// tile is the position of a tile: the index of its image, and its row and column in that image.
-type tile struct{ image, row, column int }
+// tilePosition is the position of a tile: the index of its image, and its row and column in that image.
+type tilePosition struct{ image, row, column int }
 
 func (t *tileDataset) Len() int           { return len(t.tiles) }
 func (t *tileDataset) ImageShape() []int  { return []int{t.ds.ImageShape()[0], t.height, t.width} }
@@ -167,7 +167,7 @@ func (t *tileDataset) getWindow(ctx context.Context, i int, w window.Window, ima
 		return err
 	}
 	from := t.tiles[i]
-	size := sizeOfSample(t.ds, from.image)
+	size := sampleSpatialSize(t.ds, from.image)
 	y, x := min(from.row*t.height, size[1]-t.height), min(from.column*t.width, size[2]-t.width)
 	// Rows and columns that tiles before this one contain too.
 	rows, columns := from.row*t.height-y-w.Start[1], from.column*t.width-x-w.Start[2]
@@ -203,7 +203,7 @@ func Images(ds Dataset) Dataset {
 
 // GetSized returns sample i of a data set of images [C,H,W] with masks, whose sizes may differ.
 func GetSized(ctx context.Context, ds Dataset, i int) (image, target []float32, height, width int, err error) {
-	size := sizeOfSample(ds, i)
+	size := sampleSpatialSize(ds, i)
 	pixels := size[1] * size[2]
 	image, target = make([]float32, ds.ImageShape()[0]*pixels), make([]float32, ds.TargetShape()[0]*pixels)
 	return image, target, size[1], size[2], readWindow(ctx, ds, i, window.Window{Size: size}, image, target)
@@ -250,7 +250,7 @@ type cropDataset struct {
 func (c *cropDataset) Len() int          { return c.n }
 func (c *cropDataset) ImageShape() []int { return c.crop.outputShape(c.ds.ImageShape()) }
 func (c *cropDataset) TargetShape() []int {
-	if ts := c.ds.TargetShape(); !window.IsAligned(c.ds.ImageShape(), ts) {
+	if ts := c.ds.TargetShape(); !window.AreShapesAligned(c.ds.ImageShape(), ts) {
 		return ts
 	}
 	return c.crop.outputShape(c.ds.TargetShape())

@@ -75,9 +75,9 @@ func writeClassPicture(ctx context.Context, path string, c *Classes, i int) erro
 	}
 	return wholefile.WriteUnsynced(path, 0o666, func(f *os.File) error {
 		if strings.HasSuffix(path, ".png") {
-			return png.Encode(output.Writer{File: f, Context: ctx}, m)
+			return png.Encode(output.CancelableFile{File: f, Context: ctx}, m)
 		}
-		return jpeg.Encode(output.Writer{File: f, Context: ctx}, m, &jpeg.Options{Quality: 90})
+		return jpeg.Encode(output.CancelableFile{File: f, Context: ctx}, m, &jpeg.Options{Quality: 90})
 	})
 }
 
@@ -115,7 +115,7 @@ func WriteVolumes(ctx context.Context, dir string, ds Dataset, f VolumeFormat) e
 		if f.NPY {
 			err = errors.Join(volume.WriteNPY(ctx, path+"_Nbody.npy", image, is), volume.WriteNPY(ctx, path+"_Hydro.npy", target, ts))
 		} else {
-			err = volume.WriteHDF5(ctx, path+".h5", f.Chunk, f.Gzip, volume.Array{Name: "Nbody", Shape: is, Values: image}, volume.Array{Name: "Hydro", Shape: ts, Values: target})
+			err = volume.WriteHDF5(ctx, path+".h5", f.Chunk, f.Gzip, volume.NamedArray{Name: "Nbody", Shape: is, Values: image}, volume.NamedArray{Name: "Hydro", Shape: ts, Values: target})
 		}
 		if err != nil {
 			return fmt.Errorf("write volumes: %w", err)
@@ -137,7 +137,7 @@ func WriteArray(ctx context.Context, path string, v []float32, shape ...int) err
 // dir/image and dir/label, for OpenPairs.
 func WriteTIFF(ctx context.Context, dir string, ds Dataset) error {
 	is, ts := ds.ImageShape(), ds.TargetShape()
-	if len(is) != 3 || is[0] != 1 || !window.IsAligned(is, ts) || ts[0] != 1 {
+	if len(is) != 3 || is[0] != 1 || !window.AreShapesAligned(is, ts) || ts[0] != 1 {
 		return fmt.Errorf("write TIFF pairs %s: images and masks have shapes %v and %v, want [1,H,W]", dir, is, ts)
 	}
 	img, mask := NewBuffers(ds)
@@ -148,9 +148,9 @@ func WriteTIFF(ctx context.Context, dir string, ds Dataset) error {
 		if err := ds.Get(i, img, mask); err != nil {
 			return fmt.Errorf("write TIFF pairs: %w", err)
 		}
-		name := strings.TrimSuffix(pairfiles.Name(i, ds.Len()), ".png") + ".tif"
+		name := strings.TrimSuffix(pairfiles.FileName(i, ds.Len()), ".png") + ".tif"
 		for k, v := range [][]float32{img, mask} {
-			if err := WritePicture(ctx, filepath.Join(dir, [2]string{survey.ImageFolder, survey.MaskFolder}[k], name), toGray(v, is[1], is[2])); err != nil {
+			if err := WritePicture(ctx, filepath.Join(dir, [2]string{survey.ImageFolder, survey.MaskFolder}[k], name), unitsToGray(v, is[1], is[2])); err != nil {
 				return fmt.Errorf("write TIFF pairs: %w", err)
 			}
 		}
@@ -186,11 +186,11 @@ func Write(ctx context.Context, dir string, ds Dataset) error {
 		if err := ds.Get(i, img, mask); err != nil {
 			return nil, nil, err
 		}
-		return toGray(img, is[1], is[2]), toGray(mask, is[1], is[2]), nil
+		return unitsToGray(img, is[1], is[2]), unitsToGray(mask, is[1], is[2]), nil
 	})
 }
 
-func toGray(values []float32, height, width int) *image.Gray {
+func unitsToGray(values []float32, height, width int) *image.Gray {
 	m := image.NewGray(image.Rect(0, 0, width, height))
 	for i, v := range values {
 		m.Pix[i] = uint8(min(max(v, 0), 1)*255 + 0.5)

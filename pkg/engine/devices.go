@@ -58,7 +58,7 @@ func newMachine(r *stack.Report) *Machine {
 	for _, l := range r.Libraries {
 		x := Library{Name: string(l.Name), Version: l.Version, Path: l.Path, Use: l.Use}
 		if l.Problem != nil {
-			x.Problem, x.Advice = splitAdvice(l.Problem)
+			x.Problem, x.Advice = splitErrorAdvice(l.Problem)
 		}
 		m.Libraries = append(m.Libraries, x)
 		switch {
@@ -84,10 +84,10 @@ func newMachine(r *stack.Report) *Machine {
 	return m
 }
 
-// splitAdvice divides err into a problem and advice on how to install a missing library.
+// splitErrorAdvice divides err into a problem and advice on how to install a missing library.
 // For an installed library, the advice is "" and problem says what to do. The list of
 // searched folders, displayed once for all libraries, is left out.
-func splitAdvice(err error) (problem, advice string) {
+func splitErrorAdvice(err error) (problem, advice string) {
 	var missing *clib.NotFoundError
 	if !errors.As(err, &missing) {
 		return err.Error(), ""

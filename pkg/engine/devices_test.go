@@ -21,7 +21,7 @@ func TestDevicesWithoutGPU(t *testing.T) {
 	dir := t.TempDir()
 	nothing := func(string) (uintptr, error) { return 0, fs.ErrNotExist }
 	search := clib.NewSearch(clib.Environment{
-		Getenv: func(name string) string { return map[string]string{clib.PathVariable: dir}[name] },
+		Getenv: func(name string) string { return map[string]string{clib.LibraryPathVariable: dir}[name] },
 		System: []string{}, Open: nothing,
 	})
 	m := newMachine(stack.Probe(search))
@@ -37,7 +37,7 @@ func TestDevicesWithoutGPU(t *testing.T) {
 	if n := strings.Count(text, dir); n != 1 {
 		t.Errorf("the folder stands %d times in\n%s", n, text)
 	}
-	for _, want := range []string{"cpu", "NCCL", "not usable", "no GPU can be used: ", "looked for libraries in " + clib.PathVariable} {
+	for _, want := range []string{"cpu", "NCCL", "not usable", "no GPU can be used: ", "looked for libraries in " + clib.LibraryPathVariable} {
 		if !strings.Contains(text, want) || !strings.Contains(m.HTML(), want) {
 			t.Errorf("%q is not shown in\n%s", want, text)
 		}

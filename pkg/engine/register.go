@@ -34,8 +34,8 @@ type Kind struct {
 	CheckEnvironment func(getenv func(string) string) error
 }
 
-// registry contains the registered engines, like the drivers of database/sql.
-var registry struct { //nolint:gochecknoglobals // packages of engines register themselves when the program starts
+// engineKindRegistry contains the registered engines, like the drivers of database/sql.
+var engineKindRegistry struct { //nolint:gochecknoglobals // packages of engines register themselves when the program starts
 	mu    sync.Mutex
 	kinds []Kind
 }
@@ -43,20 +43,20 @@ var registry struct { //nolint:gochecknoglobals // packages of engines register 
 // Register makes an engine available to Open. The package of an engine calls it in an init
 // function. To register all engines, import lockstep/pkg/engine/all.
 func Register(k Kind) {
-	registry.mu.Lock()
-	defer registry.mu.Unlock()
-	registry.kinds = append(registry.kinds, k)
+	engineKindRegistry.mu.Lock()
+	defer engineKindRegistry.mu.Unlock()
+	engineKindRegistry.kinds = append(engineKindRegistry.kinds, k)
 }
 
 // registeredKinds returns the registered engines, sorted by device.
 func registeredKinds() []Kind {
-	registry.mu.Lock()
-	defer registry.mu.Unlock()
-	return slices.SortedFunc(slices.Values(registry.kinds), func(a, b Kind) int { return cmp.Compare(a.Device, b.Device) })
+	engineKindRegistry.mu.Lock()
+	defer engineKindRegistry.mu.Unlock()
+	return slices.SortedFunc(slices.Values(engineKindRegistry.kinds), func(a, b Kind) int { return cmp.Compare(a.Device, b.Device) })
 }
 
-// findKind returns the engine for a device, such as "cpu" or "cuda:1".
-func findKind(device string) (Kind, error) {
+// findKindForDevice returns the engine for a device, such as "cpu" or "cuda:1".
+func findKindForDevice(device string) (Kind, error) {
 	name, _, _ := strings.Cut(device, ":")
 	kinds := registeredKinds()
 	if i := slices.IndexFunc(kinds, func(k Kind) bool { return k.Device == name }); i >= 0 {
@@ -71,7 +71,7 @@ func Open(o Options, localRank int) (Engine, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	k, err := findKind(o.Device)
+	k, err := findKindForDevice(o.Device)
 	if err != nil {
 		return nil, fmt.Errorf("open engine: %w", err)
 	}
@@ -81,7 +81,7 @@ func Open(o Options, localRank int) (Engine, error) {
 // CheckProgram returns an error if the engine for a device cannot run p. The device need not be
 // present on this machine.
 func CheckProgram(device string, p *plan.Program) error {
-	k, err := findKind(device)
+	k, err := findKindForDevice(device)
 	if err != nil || k.CheckProgram == nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func CheckProgram(device string, p *plan.Program) error {
 
 // CountGPUs returns the number of GPUs that this process may use.
 func CountGPUs() (int, error) {
-	k, err := findKind("cuda")
+	k, err := findKindForDevice("cuda")
 	if err != nil {
 		return 0, fmt.Errorf("count GPUs: %w", err)
 	}
@@ -103,7 +103,7 @@ func CountGPUs() (int, error) {
 // error if the processor or the build does not support it. With "bf16", plain Go alone is an
 // error unless LOCKSTEP_CPU=go is set.
 func InstructionSets(precision string) ([]string, error) {
-	k, err := findKind("cpu")
+	k, err := findKindForDevice("cpu")
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func InstructionSets(precision string) ([]string, error) {
 // AllInstructionSets returns all instruction sets of the CPU engine, the best first, even if
 // this machine does not support them.
 func AllInstructionSets() ([]string, error) {
-	k, err := findKind("cpu")
+	k, err := findKindForDevice("cpu")
 	return slices.Clone(k.AllInstructionSets), err
 }
 

@@ -112,7 +112,7 @@ func TestThroughputUnit(t *testing.T) {
 			t.Errorf("weak scaling: axis %q, want %q", weak.Plot().Y.Label.Text, c.axis)
 		}
 	}
-	many := make([]string, maxSeries+1)
+	many := make([]string, maxIndividualSeries+1)
 	many[3] = "tokens/s"
 	if _, err := Throughput(newStudy(many...)); err == nil || !strings.Contains(err.Error(), "different units of throughput (samples/s or tokens/s)") || !strings.Contains(err.Error(), "--series") {
 		t.Errorf("the median of different units: error %v", err)

@@ -22,8 +22,8 @@ import (
 // barGroupWidth is the width of a group of bars as a fraction of the distance between groups.
 const barGroupWidth = 0.8
 
-// barEdge returns the outline of a bar, which separates it from its neighbors.
-func barEdge() draw.LineStyle { return draw.LineStyle{Color: color.Black, Width: 0.5} }
+// barOutlineStyle returns the outline of a bar, which separates it from its neighbors.
+func barOutlineStyle() draw.LineStyle { return draw.LineStyle{Color: color.Black, Width: 0.5} }
 
 // barRectangle returns the rectangle of the j-th of n bars in group i. lo and hi are its ends on
 // the vertical axis.
@@ -76,7 +76,7 @@ func (o Options) Trials(study *scaling.Study) (*Figure, error) {
 	f.brief = &brief
 	rows, combined := sortByRunOrder(study, bottleneck.Rows), 0
 	if hasManySeries(study) {
-		rows, combined = combineTrials(rows), len(study.Series())
+		rows, combined = combineBottleneckRows(rows), len(study.Series())
 	}
 	var names []string
 	for _, r := range rows {
@@ -100,7 +100,7 @@ func (o Options) Trials(study *scaling.Study) (*Figure, error) {
 		{"SYNTHETIC (training)", func(r scaling.BottleneckRow) scaling.Estimate { return r.Synthetic }},
 		{"FULL (both)", func(r scaling.BottleneckRow) scaling.Estimate { return r.Full }},
 	} {
-		bars := element.DataRectangles{Fill: element.Palette()[[]int{4, 5, 0}[j]], Edge: barEdge()}
+		bars := element.DataRectangles{Fill: element.Palette()[[]int{4, 5, 0}[j]], Edge: barOutlineStyle()}
 		bounds := element.ErrorBars{Style: draw.LineStyle{Color: color.Black, Width: 1}, Within: barGroupWidth / 3}
 		for i, r := range rows {
 			v := trial.span(r)
@@ -110,7 +110,7 @@ func (o Options) Trials(study *scaling.Study) (*Figure, error) {
 			at := barRectangle(i, j, 3, 0, v.Value)
 			bars.At = append(bars.At, at)
 			values.Add(v.Value)
-			if lo, hi, _, ok := o.barRange(v); ok {
+			if lo, hi, _, ok := o.estimateBarRange(v); ok {
 				bounds.At = append(bounds.At, element.Interval{X: at.MiddleX(), Lo: lo, Hi: hi})
 				reach.Add(lo, hi)
 			}
@@ -127,7 +127,7 @@ func (o Options) Trials(study *scaling.Study) (*Figure, error) {
 		f.caption = "Throughput of the loader alone (IO), of training on data in memory (SYNTHETIC) and of both together (FULL)." +
 			strings.Replace(medianNote(combined, "bars on top", "throughput"), "Line", "Bar", 1)
 	}
-	f.caption += joinConclusions(rows)
+	f.caption += joinBottleneckConclusions(rows)
 	return f.finishLayout(study)
 }
 
@@ -144,9 +144,9 @@ func sortByRunOrder(study *scaling.Study, rows []scaling.BottleneckRow) []scalin
 	return out
 }
 
-// joinConclusions joins the sentences of rows for a caption. It returns "" for more than three
+// joinBottleneckConclusions joins the sentences of rows for a caption. It returns "" for more than three
 // rows.
-func joinConclusions(rows []scaling.BottleneckRow) string {
+func joinBottleneckConclusions(rows []scaling.BottleneckRow) string {
 	const most = 3
 	if len(rows) > most {
 		return ""
@@ -180,7 +180,7 @@ func (o Options) TrainTestTime(study *scaling.Study) (*Figure, error) {
 	if hasManySeries(study) {
 		study, combined = combineSeries(study, study.Points, func(p scaling.Point) int { return p.Workers })
 	}
-	d.collectRanges(study)
+	d.collectAxisRanges(study)
 	if len(d.sizes) == 0 {
 		return nil, fmt.Errorf("draw figure %s: no run has a training time%s", name, explainMissingValues(study, name))
 	}
@@ -201,10 +201,10 @@ func (o Options) TrainTestTime(study *scaling.Study) (*Figure, error) {
 	}
 	f.setCategories(names)
 	for j, s := range study.Series() {
-		d.addSeries(f, study, s, j, len(study.Series()))
+		d.drawSeriesBars(f, study, s, j, len(study.Series()))
 	}
 	if d.hasTestTime() {
-		f.legend = append(f.legend, element.LegendEntry{Name: "test", Icons: []plot.Thumbnailer{element.DataRectangles{Fill: color.White, Edge: barEdge()}}})
+		f.legend = append(f.legend, element.LegendEntry{Name: "test", Icons: []plot.Thumbnailer{element.DataRectangles{Fill: color.White, Edge: barOutlineStyle()}}})
 	}
 	if d.hasIoU() {
 		f.legend = append(f.legend, element.LegendEntry{Name: "IoU (right)", Icons: []plot.Thumbnailer{element.LegendKey{Glyph: iouGlyph(color.White)}}})
@@ -239,8 +239,8 @@ func iouGlyph(c color.Color) draw.GlyphStyle {
 
 func (d *timeBars) hasTestTime() bool { return element.IsFinite(d.shortestTest) }
 
-// collectRanges collects the worker counts and time ranges, and decides whether the axis is logarithmic.
-func (d *timeBars) collectRanges(study *scaling.Study) {
+// collectAxisRanges collects the worker counts and time ranges, and decides whether the axis is logarithmic.
+func (d *timeBars) collectAxisRanges(study *scaling.Study) {
 	shortest := element.EmptyExtent()
 	for _, p := range study.Points {
 		if !element.IsFinite(d.train(p).Value) {
@@ -270,15 +270,15 @@ func (d *timeBars) axisLabel() string {
 	if d.log {
 		return "time (s), logarithmic"
 	}
-	name, unit := element.TimeUnit(d.longest.Hi)
+	name, unit := element.ChooseTimeUnit(d.longest.Hi)
 	d.unit = unit
 	return "time (" + name + ")"
 }
 
-// addSeries draws the bars of a series, which is the j-th of n series.
-func (d *timeBars) addSeries(f *Figure, study *scaling.Study, series string, j, n int) {
-	style := styleIndex(study, series)
-	bars := element.DataRectangles{Fill: element.Palette()[style%len(element.Palette())], Edge: barEdge()}
+// drawSeriesBars draws the bars of a series, which is the j-th of n series.
+func (d *timeBars) drawSeriesBars(f *Figure, study *scaling.Study, series string, j, n int) {
+	style := seriesStyleIndex(study, series)
+	bars := element.DataRectangles{Fill: element.Palette()[style%len(element.Palette())], Edge: barOutlineStyle()}
 	if style >= len(element.Palette()) { // the palette repeats with paler colors
 		bars.Fill = element.WithAlpha(bars.Fill, 120)
 	}
@@ -286,7 +286,7 @@ func (d *timeBars) addSeries(f *Figure, study *scaling.Study, series string, j, 
 	if testBeside {
 		j, n = 2*j, 2*n
 	}
-	tests := element.DataRectangles{Fill: color.White, Edge: barEdge()}
+	tests := element.DataRectangles{Fill: color.White, Edge: barOutlineStyle()}
 	bounds := element.ErrorBars{Style: draw.LineStyle{Color: color.Black, Width: 1}, Within: barGroupWidth / float64(n)}
 	iou := element.Dots{Style: iouGlyph(bars.Fill)}
 	for _, p := range study.Points {
@@ -309,7 +309,7 @@ func (d *timeBars) addSeries(f *Figure, study *scaling.Study, series string, j, 
 			tests.At = append(tests.At, on)
 			d.values.Add(on.Y1)
 		}
-		if lo, hi, confident, ok := d.o.barRange(v); ok {
+		if lo, hi, confident, ok := d.o.estimateBarRange(v); ok {
 			bounds.At = append(bounds.At, element.Interval{X: at.MiddleX(), Lo: lo / d.unit, Hi: hi / d.unit})
 			d.reach.AddOnAxis(d.log, lo/d.unit, hi/d.unit)
 			d.intervals = d.intervals || confident
@@ -347,7 +347,7 @@ func (d *timeBars) captionText(study *scaling.Study, combined int) string {
 		c += " The logs contain no test time."
 	}
 	if d.hasIoU() {
-		c += " Circles (right axis): " + iouLabel(study) + " on the " + evaluatedSetName(study) + " after training."
+		c += " Circles (right axis): " + iouLabel(study) + " on the " + evaluatedDatasetName(study) + " after training."
 	}
 	return c
 }
@@ -372,14 +372,14 @@ func (o Options) TimeUse(study *scaling.Study) (*Figure, error) {
 	longest := element.EmptyExtent()
 	rows, axis := use.Rows, "series and workers"
 	if hasManySeries(study) {
-		rows, axis, combined = combineTimeUse(rows), "workers", len(study.Series())
+		rows, axis, combined = averageTimeUseRows(rows), "workers", len(study.Series())
 	}
 	var names []string
 	for _, r := range rows {
 		longest.Add(r.Step.Value)
 		names = append(names, strings.TrimSpace(fmt.Sprintf("%s %d", r.Series, r.Workers)))
 	}
-	unitName, unit := element.TimeUnit(longest.Hi)
+	unitName, unit := element.ChooseTimeUnit(longest.Hi)
 	f := o.newFigure(name, "Where the time of a step goes", axis, "time of a step ("+unitName+")")
 	f.table = use.Table()
 	f.brief = dropIntervalColumns(f.table)
@@ -396,9 +396,9 @@ func (o Options) TimeUse(study *scaling.Study) (*Figure, error) {
 	}
 	bases := make([]float64, len(rows))
 	values := element.EmptyExtent()
-	hidden := element.DataRectangles{Fill: activityColor("hidden"), Edge: barEdge()}
+	hidden := element.DataRectangles{Fill: activityColor("hidden"), Edge: barOutlineStyle()}
 	for k, part := range parts {
-		bars := element.DataRectangles{Fill: part.fill, Edge: barEdge()}
+		bars := element.DataRectangles{Fill: part.fill, Edge: barOutlineStyle()}
 		for i, r := range rows {
 			v := part.span(r).Value / unit
 			if !(v > 0) {

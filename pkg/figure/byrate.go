@@ -27,7 +27,7 @@ func (o Options) QualityByRate(study *scaling.Study) (*Figure, error) {
 	if err != nil {
 		return nil, fmt.Errorf("draw figure %s: %w", name, err)
 	}
-	_, label := lookUpMeasure(rule.Measure)
+	_, label := lookUpQualityMeasure(rule.Measure)
 	f := o.newFigure(name, "Quality and learning rate", "learning rate", label)
 	f.table = rule.TriedTable()
 	f.brief = dropIntervalColumns(f.table)
@@ -47,7 +47,7 @@ func (o Options) QualityByRate(study *scaling.Study) (*Figure, error) {
 			n = append(n, t.Quality.N)
 			x.Add(t.LearningRate)
 			values.AddOnAxis(o.LogY, t.Quality.Value)
-			if lo, hi, _, ok := o.barRange(scaling.Estimate{Value: t.Quality.Value, Min: t.Quality.Min, Max: t.Quality.Max, Low: math.NaN(), High: math.NaN(), N: t.Quality.N}); ok {
+			if lo, hi, _, ok := o.estimateBarRange(scaling.Estimate{Value: t.Quality.Value, Min: t.Quality.Min, Max: t.Quality.Max, Low: math.NaN(), High: math.NaN(), N: t.Quality.N}); ok {
 				bounds.At = append(bounds.At, element.Interval{X: t.LearningRate, Lo: lo, Hi: hi})
 				reach.Add(lo, hi)
 			}

@@ -38,7 +38,7 @@ func (o Options) EpochTime(study *scaling.Study) (*Figure, error) {
 // drawQuantity draws a quantity over the worker count. add draws what else the figure shows. For
 // high, see figureBuilder.finishFigure.
 func (o Options) drawQuantity(study *scaling.Study, q plottedQuantity, high float64, add func(*figureBuilder)) (*Figure, error) {
-	b, err := o.drawOverWorkers(study, q)
+	b, err := o.drawQuantityByWorkers(study, q)
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +128,7 @@ func (o Options) Efficiency(study *scaling.Study) (*Figure, error) {
 }
 
 func iouQuantity(study *scaling.Study) plottedQuantity {
-	set, label := evaluatedSetName(study), iouLabel(study)
+	set, label := evaluatedDatasetName(study), iouLabel(study)
 	what := "Intersection over union"
 	if label != "IoU" {
 		what = "Mean intersection over union of the classes"
@@ -180,10 +180,10 @@ func (b *figureBuilder) addReferenceIoUs() {
 	var constants []float64
 	untrained := false
 	for _, series := range b.study.Series() {
-		for _, p := range b.points(series, func(p scaling.Point) float64 { return p.IoUConstant.Value }) {
+		for _, p := range b.seriesPoints(series, func(p scaling.Point) float64 { return p.IoUConstant.Value }) {
 			constants = append(constants, p.Y)
 		}
-		xy := b.points(series, func(p scaling.Point) float64 { return p.IoUUntrained.Value })
+		xy := b.seriesPoints(series, func(p scaling.Point) float64 { return p.IoUUntrained.Value })
 		if len(xy) == 0 {
 			continue
 		}

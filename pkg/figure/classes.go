@@ -26,8 +26,8 @@ func iouLabel(study *scaling.Study) string {
 	return "IoU"
 }
 
-// evaluatedSetName returns the name of the data set on which a study's runs were scored.
-func evaluatedSetName(study *scaling.Study) string {
+// evaluatedDatasetName returns the name of the data set on which a study's runs were scored.
+func evaluatedDatasetName(study *scaling.Study) string {
 	validates := func(r runs.Run) bool { return r.Info.EvaluatedPart() == runs.ValidationPart }
 	if study != nil && slices.ContainsFunc(study.Runs, validates) {
 		return "validation set"
@@ -74,10 +74,10 @@ func (o Options) drawClassIoUs(study *scaling.Study, r runs.Run) (*Figure, error
 	return f.finishLayout(study)
 }
 
-// newClassStyle returns the style of a class's line. Its color is the one that package train uses
+// classLineStyle returns the style of a class's line. Its color is the one that package train uses
 // for the class in pictures of masks. The yellow of class 5 is replaced, because the palette has no
 // such color.
-func newClassStyle(class int) element.SeriesStyle {
+func classLineStyle(class int) element.SeriesStyle {
 	const black, orange, skyBlue, green, purple, vermilion, blue = 6, 4, 5, 2, 3, 1, 0 // in element.Palette
 	order := []int{black, orange, skyBlue, green, purple, vermilion, blue}
 	s := element.NewSeriesStyle(class)
@@ -91,7 +91,7 @@ func newClassStyle(class int) element.SeriesStyle {
 func (f *Figure) addClassLines(r runs.Run) (absent []string, err error) {
 	add := func(name string, l element.SeriesStyle, x, y []float64) {
 		f.legend = append(f.legend, newLineLegendEntry(name, l, y))
-		f.addThinnedLine(element.NewTrace(x, y, 0, 1), l)
+		f.drawLineWithFewGlyphs(element.NewLineData(x, y, 0, 1), l)
 	}
 	isDrawn := func(iou float64) bool { return iou > 0 || iou == 0 && !f.options.LogY }
 	var names []string
@@ -114,7 +114,7 @@ func (f *Figure) addClassLines(r runs.Run) (absent []string, err error) {
 		if len(x) == 0 { // a logarithmic axis cannot show 0
 			continue
 		}
-		add(name, newClassStyle(i), x, y)
+		add(name, classLineStyle(i), x, y)
 	}
 	var x, y []float64
 	for _, e := range r.Epochs {

@@ -76,7 +76,7 @@ func (o Options) WeakScaling(study *scaling.Study) (*Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := o.drawScaling(drawn, scalingKind{
+	f, err := o.drawScaling(drawn, scalingFigureKind{
 		name: name, title: "Weak scaling", wanted: "weak", other: scaling.ScalingStrong,
 		what: "Weak scaling (the batch per worker is fixed): " + strings.ToLower(phrase[:1]) + phrase[1:] + " of all workers together" + what + "; dotted: ideal scaling from the smallest worker count",
 		measure: func(p scaling.Point) (scaling.Estimate, string) {
@@ -125,7 +125,7 @@ func withNodeSizes(study *scaling.Study) (*scaling.Study, error) {
 // are the ideal times t(B)·B/N, where B is the smallest worker count.
 func (o Options) StrongScaling(study *scaling.Study) (*Figure, error) {
 	wall := study != nil && !slices.ContainsFunc(study.Points, func(p scaling.Point) bool { return element.IsFinite(p.EpochSeconds.Value) })
-	return o.drawScaling(study, scalingKind{
+	return o.drawScaling(study, scalingFigureKind{
 		name: "strong_scaling", title: "Strong scaling", wanted: "strong", other: scaling.ScalingWeak,
 		what: "Strong scaling: time for the same samples; dotted: t(B)·B/N from B, the smallest worker count",
 		measure: func(p scaling.Point) (scaling.Estimate, string) {
@@ -149,7 +149,7 @@ func (o Options) StrongScaling(study *scaling.Study) (*Figure, error) {
 	})
 }
 
-type scalingKind struct {
+type scalingFigureKind struct {
 	name, title, what, wanted, other, missing string
 	measure                                   func(scaling.Point) (scaling.Estimate, string)
 	columns                                   []string
@@ -158,7 +158,7 @@ type scalingKind struct {
 }
 
 // drawScaling draws the figure of weak or of strong scaling. It omits series of the other kind.
-func (o Options) drawScaling(study *scaling.Study, kind scalingKind) (*Figure, error) {
+func (o Options) drawScaling(study *scaling.Study, kind scalingFigureKind) (*Figure, error) {
 	study, err := o.selectSeries(study, kind.name)
 	if err != nil {
 		return nil, err
@@ -201,7 +201,7 @@ func (o Options) drawScaling(study *scaling.Study, kind scalingKind) (*Figure, e
 	if b.table.Err != nil {
 		return nil, fmt.Errorf("draw figure %s: %w", kind.name, b.table.Err)
 	}
-	if len(study.Series())-len(otherKind) > maxSeries {
+	if len(study.Series())-len(otherKind) > maxIndividualSeries {
 		b.combineAllSeries(slices.DeleteFunc(slices.Clone(study.Points), func(p scaling.Point) bool { return slices.Contains(otherKind, p.Series) }))
 	}
 	b.drawScalingLines(kind, otherKind)
@@ -215,7 +215,7 @@ func (o Options) drawScaling(study *scaling.Study, kind scalingKind) (*Figure, e
 	return f.finishLayout(study)
 }
 
-func (b *figureBuilder) drawScalingLines(kind scalingKind, otherKind []string) {
+func (b *figureBuilder) drawScalingLines(kind scalingFigureKind, otherKind []string) {
 	looks := b.o.pairedSeriesStyles(b.study)
 	b.placeBarsSideBySide(func(series string) []element.Interval {
 		if slices.Contains(otherKind, series) {
@@ -229,9 +229,9 @@ func (b *figureBuilder) drawScalingLines(kind scalingKind, otherKind []string) {
 			continue
 		}
 		l := looks[series]
-		b.drawRanges(series, l)
-		b.drawLine(series, l)
-		xy := b.points(series, func(p scaling.Point) float64 { return b.q.span(p).Value })
+		b.drawSeriesRanges(series, l)
+		b.drawSeriesLine(series, l)
+		xy := b.seriesPoints(series, func(p scaling.Point) float64 { return b.q.span(p).Value })
 		if len(xy) < 2 {
 			continue
 		}
@@ -284,7 +284,7 @@ func (o Options) Overhead(study *scaling.Study) (*Figure, error) {
 			sizes = append(sizes, r.Size)
 			shares[r.Size] = append(shares[r.Size], 100*v.Value)
 			values.Add(100 * v.Value)
-			if lo, hi, _, ok := o.barRange(v); ok {
+			if lo, hi, _, ok := o.estimateBarRange(v); ok {
 				bounds.At = append(bounds.At, element.Interval{X: float64(r.Size), Lo: 100 * lo, Hi: 100 * hi})
 				reach.Add(100*lo, 100*hi)
 			}
@@ -298,8 +298,8 @@ func (o Options) Overhead(study *scaling.Study) (*Figure, error) {
 	if len(sizes) == 0 {
 		return nil, fmt.Errorf("draw figure %s: %w", name, errors.New("no pair of series has throughputs at the same worker count"))
 	}
-	if len(overheads) > maxSeries {
-		all, conclusions = []seriesMarks{medianMarks(shares)}, []string{fmt.Sprintf("Line: the median of %d pairs of series; bars: from the lowest to the highest overhead of these pairs. To draw each pair, choose at most %d with --pair, in a notebook with Options.Pairs.", len(overheads), maxSeries)}
+	if len(overheads) > maxIndividualSeries {
+		all, conclusions = []seriesMarks{medianMarks(shares)}, []string{fmt.Sprintf("Line: the median of %d pairs of series; bars: from the lowest to the highest overhead of these pairs. To draw each pair, choose at most %d with --pair, in a notebook with Options.Pairs.", len(overheads), maxIndividualSeries)}
 		f.legend = []element.LegendEntry{{Name: fmt.Sprintf("median of %d pairs of series", len(overheads)), Icons: []plot.Thumbnailer{element.LegendKey(element.NewSeriesStyle(0))}}}
 	}
 	note := f.addSeriesSideBySide(all)
@@ -311,7 +311,7 @@ func (o Options) Overhead(study *scaling.Study) (*Figure, error) {
 	if values.Lo < 0 {
 		f.plot.Add(element.LineWithGlyphs(zero, lineOnlyStyle(draw.LineStyle{Color: color.Gray{Y: 160}, Width: 0.8}))...)
 	}
-	if reach.Hi >= reach.Lo && len(overheads) <= maxSeries {
+	if reach.Hi >= reach.Lo && len(overheads) <= maxIndividualSeries {
 		note = " Bars: " + intervalsNote(study) + note
 	}
 	f.caption = "Share of the speed that communication costs, (without − with)/without. " + strings.Join(conclusions, " ") + note + failedRunsNote(study)

@@ -71,7 +71,7 @@ func (o Options) Pareto(study *scaling.Study) (*Figure, error) {
 		f.plot.Add(element.LineWithGlyphs(xy, l)...)
 		f.legend = append(f.legend, element.LegendEntry{Name: s, Icons: []plot.Thumbnailer{element.LegendKey(l)}})
 	}
-	p.setRanges(f, xs, ys)
+	p.setAxisRanges(f, xs, ys)
 	f.plot.Add(p.workerCountLabels(f, study, labeled))
 	what := "device-hours"
 	if o.Rate > 0 {
@@ -101,7 +101,7 @@ func newParetoAxes(o Options, cost *scaling.Cost) paretoAxes {
 		time.Add(3600 * r.Hours.Value)
 		work.Add(3600 * r.DeviceHours.Value)
 	}
-	name, unit := element.TimeUnit(time.Hi)
+	name, unit := element.ChooseTimeUnit(time.Hi)
 	p := paretoAxes{x: func(r scaling.CostRow) float64 { return r.Hours.Value * 3600 / unit }}
 	p.xLabel = fmt.Sprintf("time of %s (%s)", cost.Rows[0].Basis, name)
 	if o.Rate > 0 {
@@ -111,7 +111,7 @@ func newParetoAxes(o Options, cost *scaling.Cost) paretoAxes {
 		}
 		return p
 	}
-	name, unit = element.TimeUnit(work.Hi)
+	name, unit = element.ChooseTimeUnit(work.Hi)
 	full := map[string]string{"h": "hours", "min": "minutes", "s": "seconds", "ms": "milliseconds", "µs": "microseconds"}[name]
 	p.y, p.yLabel = func(r scaling.CostRow) float64 { return r.DeviceHours.Value * 3600 / unit }, "device-"+full
 	return p
@@ -155,9 +155,9 @@ func (p paretoAxes) drawManySeries(f *Figure, cost *scaling.Cost, front []scalin
 	}
 }
 
-// setRanges sets the axes' ranges. Positive values that span more than a factor of 8 have a
+// setAxisRanges sets the axes' ranges. Positive values that span more than a factor of 8 have a
 // logarithmic axis.
-func (p paretoAxes) setRanges(f *Figure, xs, ys element.Extent) {
+func (p paretoAxes) setAxisRanges(f *Figure, xs, ys element.Extent) {
 	const wide = 8
 	for _, a := range []struct {
 		axis   *plot.Axis
@@ -207,7 +207,7 @@ func (p paretoAxes) workerCountLabels(f *Figure, study *scaling.Study, rows []sc
 		text := strconv.Itoa(r.Workers)
 		style := style
 		style.Color = seriesStyle(study, r.Series).Line.Color
-		if len(series) > maxSeries {
+		if len(series) > maxIndividualSeries {
 			style.Color = element.NewSeriesStyle(0).Line.Color
 		}
 		half := vg.Point{X: style.Width(text)/2 + 0.5, Y: element.FontSize * 0.36}
@@ -254,7 +254,7 @@ func (o Options) Quality(study *scaling.Study) (*Figure, error) {
 	}
 	quality := study.Quality()
 	measure := cmp.Or(o.Measure, quality.Measure)
-	span, label := lookUpMeasure(measure)
+	span, label := lookUpQualityMeasure(measure)
 	if measure == "iou" {
 		label = iouLabel(study)
 	}
@@ -293,7 +293,7 @@ func (o Options) Quality(study *scaling.Study) (*Figure, error) {
 			xy = append(xy, plotter.XY{X: float64(r.GlobalBatch), Y: v.Value})
 			batches, n = append(batches, r.GlobalBatch), append(n, v.N)
 			values.Add(v.Value)
-			if lo, hi, confident, ok := o.barRange(v); ok {
+			if lo, hi, confident, ok := o.estimateBarRange(v); ok {
 				bounds.At = append(bounds.At, element.Interval{X: float64(r.GlobalBatch), Lo: lo, Hi: hi})
 				reach.Add(lo, hi)
 				intervals = intervals || confident
@@ -333,9 +333,9 @@ func (o Options) Quality(study *scaling.Study) (*Figure, error) {
 	return f.finishLayout(study)
 }
 
-// lookUpMeasure returns the axis label of a measure, and the function span that gets the measure
+// lookUpQualityMeasure returns the axis label of a measure, and the function span that gets the measure
 // from a row. span is nil if the measure is unknown.
-func lookUpMeasure(measure string) (span func(scaling.QualityRow) scaling.Estimate, label string) {
+func lookUpQualityMeasure(measure string) (span func(scaling.QualityRow) scaling.Estimate, label string) {
 	switch measure {
 	case "iou":
 		return func(r scaling.QualityRow) scaling.Estimate { return r.IoU }, "IoU"

@@ -13,7 +13,7 @@ import (
 
 // LearningRate draws the learning rate of each epoch.
 func (o Options) LearningRate(study *scaling.Study) (*Figure, error) {
-	return o.drawMetric(study, "learning_rate", "lr", scaling.AxisEpoch)
+	return o.drawMetricCurves(study, "learning_rate", "lr", scaling.AxisEpoch)
 }
 
 // Curve draws a metric of every run over an axis: "epoch", "step", "relative" (time since the
@@ -21,7 +21,7 @@ func (o Options) LearningRate(study *scaling.Study) (*Figure, error) {
 // curve in the log, such as Loss/train. All seeds and ranks of a series at one worker count have
 // the same color.
 func (o Options) Curve(study *scaling.Study, metric, axis string) (*Figure, error) {
-	return o.drawMetric(study, sanitizeTeXLabel(metric)+"_by_"+axis, metric, axis)
+	return o.drawMetricCurves(study, sanitizeTeXLabel(metric)+"_by_"+axis, metric, axis)
 }
 
 // metricTitle returns the title of a metric's figure, and the label of its axis with the unit. If
@@ -41,7 +41,7 @@ func metricTitle(metric, rateUnit string) (title, label string) {
 	return metric, metric
 }
 
-func (o Options) drawMetric(study *scaling.Study, name, metric, axis string) (*Figure, error) {
+func (o Options) drawMetricCurves(study *scaling.Study, name, metric, axis string) (*Figure, error) {
 	study, err := o.selectSeries(study, name)
 	if err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func (o Options) drawMetric(study *scaling.Study, name, metric, axis string) (*F
 	}
 	// Series of different speeds cannot be combined over time: they are at different epochs.
 	combined := hasManySeries(study) && (axis == scaling.AxisEpoch || axis == scaling.AxisStep)
-	groups := o.groupLines(set, combined)
+	groups := o.groupCurveLines(set, combined)
 	x, y := element.EmptyExtent(), element.EmptyExtent()
 	for _, g := range groups {
 		for _, l := range g.lines {
@@ -76,7 +76,7 @@ func (o Options) drawMetric(study *scaling.Study, name, metric, axis string) (*F
 		return nil, fmt.Errorf("draw figure %s: %w", name, errors.New("no value can be drawn: each is NaN or infinite, is not positive on a logarithmic axis, or has a worker count that is not selected"))
 	}
 	origin, unit := f.setCurveAxes(o, axis, x, y)
-	f.addLines(o, study, groups, origin, unit)
+	f.addCurveLines(o, study, groups, origin, unit)
 	if combined {
 		f.addMedianToLegend(len(study.Series()), o.Intervals != IntervalsNone)
 	}
@@ -84,7 +84,7 @@ func (o Options) drawMetric(study *scaling.Study, name, metric, axis string) (*F
 	return f.finishLayout(study)
 }
 
-func (f *Figure) addLines(o Options, study *scaling.Study, groups []lineGroup, origin, unit float64) {
+func (f *Figure) addCurveLines(o Options, study *scaling.Study, groups []curveLineGroup, origin, unit float64) {
 	styles := curveStyles(study, len(groups), func(i int) string { return groups[i].series })
 	for i, g := range groups {
 		l := styles[i]
@@ -97,16 +97,16 @@ func (f *Figure) addLines(o Options, study *scaling.Study, groups []lineGroup, o
 			for k := range reach {
 				reach[k].X = (reach[k].X - origin) / unit
 			}
-			f.plot.Add(element.Band{At: reach, Fill: element.WithAlpha(l.Line.Color, bandAlpha)})
+			f.plot.Add(element.Band{At: reach, Fill: element.WithAlpha(l.Line.Color, seriesBandAlpha)})
 		}
 		var last []float64
 		for _, c := range g.lines {
-			t := element.NewTrace(c.X, c.Y, origin, unit)
+			t := element.NewLineData(c.X, c.Y, origin, unit)
 			if t.Len() == 0 {
 				continue
 			}
-			t = f.smoothTrace(o, t, l.Line, 80, 0.8)
-			f.addThinnedLine(t, l)
+			t = f.smoothLineData(o, t, l.Line, 80, 0.8)
+			f.drawLineWithFewGlyphs(t, l)
 			last = append(last, t.Y[t.Len()-1])
 		}
 		f.legend = append(f.legend, newLineLegendEntry(name, l, last))
@@ -121,12 +121,12 @@ func (f *Figure) setCurveAxes(o Options, axis string, x, y element.Extent) (orig
 	case scaling.AxisEpoch:
 		f.plot.X.Tick.Marker = element.EpochTicks{}
 	case scaling.AxisRelative:
-		name, unit = element.TimeUnit(x.Hi)
+		name, unit = element.ChooseTimeUnit(x.Hi)
 		f.plot.X.Label.Text = "time since the start (" + name + ")"
 		x.Add(0)
 	case scaling.AxisWall: // seconds since 1970 are not legible
 		origin = x.Lo
-		name, unit = element.TimeUnit(x.Hi - x.Lo)
+		name, unit = element.ChooseTimeUnit(x.Hi - x.Lo)
 		f.plot.X.Label.Text = "time since the first record of any run (" + name + ")"
 	}
 	f.plot.X.Min, f.plot.X.Max = (x.Lo-origin)/unit, (x.Hi-origin)/unit
@@ -144,7 +144,7 @@ func (f *Figure) setCurveAxes(o Options, axis string, x, y element.Extent) (orig
 	return origin, unit
 }
 
-type lineGroup struct {
+type curveLineGroup struct {
 	series  string
 	workers int
 	lines   []scaling.CurveLine
@@ -154,18 +154,18 @@ type lineGroup struct {
 	ranges   []element.Interval
 }
 
-// groupLines groups the lines by series and worker count. Without Options.Workers, it selects at
+// groupCurveLines groups the lines by series and worker count. Without Options.Workers, it selects at
 // most 8 groups, spread evenly. If combine is set, each group is the median over all series at one
 // worker count.
-func (o Options) groupLines(set *scaling.CurveSet, combine bool) []lineGroup {
-	var all []lineGroup
+func (o Options) groupCurveLines(set *scaling.CurveSet, combine bool) []curveLineGroup {
+	var all []curveLineGroup
 	for _, l := range set.Lines {
 		if len(o.Workers) > 0 && !slices.Contains(o.Workers, l.Workers) {
 			continue
 		}
-		i := slices.IndexFunc(all, func(g lineGroup) bool { return g.series == l.Series && g.workers == l.Workers })
+		i := slices.IndexFunc(all, func(g curveLineGroup) bool { return g.series == l.Series && g.workers == l.Workers })
 		if i < 0 {
-			i, all = len(all), append(all, lineGroup{series: l.Series, workers: l.Workers})
+			i, all = len(all), append(all, curveLineGroup{series: l.Series, workers: l.Workers})
 		}
 		all[i].lines = append(all[i].lines, l)
 	}
@@ -176,7 +176,7 @@ func (o Options) groupLines(set *scaling.CurveSet, combine bool) []lineGroup {
 	if len(all) <= most || len(o.Workers) > 0 {
 		return all
 	}
-	var out []lineGroup
+	var out []curveLineGroup
 	for k := range most {
 		out = append(out, all[k*(len(all)-1)/(most-1)])
 	}
@@ -184,7 +184,7 @@ func (o Options) groupLines(set *scaling.CurveSet, combine bool) []lineGroup {
 }
 
 // curveCaption describes the lines of a metric, with the number of runs and lines.
-func (o Options) curveCaption(study *scaling.Study, set *scaling.CurveSet, title string, groups []lineGroup, combined bool) string {
+func (o Options) curveCaption(study *scaling.Study, set *scaling.CurveSet, title string, groups []curveLineGroup, combined bool) string {
 	drawn := 0
 	runsDrawn := map[string]bool{}
 	for _, g := range groups {

@@ -19,7 +19,7 @@ import (
 func (o Options) SpeedupIoU(study *scaling.Study) (*Figure, error) {
 	const name = "speedup_iou"
 	q := speedupQuantity()
-	q.name, q.title, q.what = name, "Speed-up and IoU", "Left axis, solid: speed-up over the baseline of the series. Right axis, dashed and hollow: "+iouLabel(study)+" on the "+evaluatedSetName(study)+" after training"
+	q.name, q.title, q.what = name, "Speed-up and IoU", "Left axis, solid: speed-up over the baseline of the series. Right axis, dashed and hollow: "+iouLabel(study)+" on the "+evaluatedDatasetName(study)+" after training"
 	q.band, q.solid = false, true
 	quality, wanted := iouQuantity(study), "IoU"
 	if study != nil && !hasAnyValue(study, quality) && hasAnyValue(study, accuracyQuantity(study)) {
@@ -27,7 +27,7 @@ func (o Options) SpeedupIoU(study *scaling.Study) (*Figure, error) {
 		q.title, q.what = "Speed-up and accuracy", "Left axis, solid: speed-up over the baseline of the series. Right axis, dashed and hollow: accuracy after training"
 	}
 	q.columns = append(append(withIntervalColumns("speedup"), "efficiency"), quality.columns[:5]...)
-	b, err := o.drawOverWorkers(study, q)
+	b, err := o.drawQuantityByWorkers(study, q)
 	if err != nil {
 		return nil, err
 	}
@@ -38,11 +38,11 @@ func (o Options) SpeedupIoU(study *scaling.Study) (*Figure, error) {
 	right := &element.RightAxis{Plot: element.NewPlot("", "", quality.axis)}
 	shares := element.EmptyExtent()
 	for _, series := range b.study.Series() {
-		xy := b.points(series, func(p scaling.Point) float64 { return quality.span(p).Value })
+		xy := b.seriesPoints(series, func(p scaling.Point) float64 { return quality.span(p).Value })
 		for _, v := range xy {
 			shares.Add(v.Y)
 		}
-		right.Plotters = append(right.Plotters, element.LineWithGlyphs(xy, rightAxisStyle(styleIndex(b.study, series)))...)
+		right.Plotters = append(right.Plotters, element.LineWithGlyphs(xy, rightAxisStyle(seriesStyleIndex(b.study, series)))...)
 	}
 	solid := draw.LineStyle{Color: element.Gray(), Width: element.NewSeriesStyle(0).Line.Width}
 	dashed := rightAxisStyle(0)

@@ -112,7 +112,7 @@ func (f *Figure) Plot() *plot.Plot { return f.plot }
 // contains the error's text.
 func (f *Figure) SVG() string {
 	var b bytes.Buffer
-	if err := f.write(&b, "svg"); err != nil {
+	if err := f.writeImage(&b, "svg"); err != nil {
 		return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="640" height="40"><text x="4" y="24">%s</text></svg>`,
 			strings.NewReplacer("&", "&amp;", "<", "&lt;").Replace(clean.EscapeText(err.Error())))
 	}
@@ -144,9 +144,9 @@ func fixTextWidths(svg string) string {
 	})
 }
 
-// write draws the figure in a format of draw.NewFormattedCanvas. A panic in gonum, for example
+// writeImage draws the figure in a format of draw.NewFormattedCanvas. A panic in gonum, for example
 // because the caller emptied an axis, becomes an error.
-func (f *Figure) write(w io.Writer, format string) (err error) {
+func (f *Figure) writeImage(w io.Writer, format string) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = errors.Join(err, fmt.Errorf("draw figure %s: %v", f.name, r))

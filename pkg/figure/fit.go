@@ -30,7 +30,7 @@ func (o Options) Fit(study *scaling.Study) (*Figure, error) {
 	const name = "fit"
 	q := speedupQuantity()
 	q.name, q.title, q.band, q.points = name, "Speed-up and fitted law", false, true // the fitted model is the line
-	b, err := o.drawOverWorkers(study, q)
+	b, err := o.drawQuantityByWorkers(study, q)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +42,7 @@ func (o Options) Fit(study *scaling.Study) (*Figure, error) {
 	end := max(cmp.Or(o.Beyond, 2*largest), largest)
 	sizes := predictionSizes(b.sizes[0], end)
 	var descriptions []string
-	var rows modelRows
+	var rows fittedModelRows
 	speedups := map[int][]float64{} // speed-ups of all models, by size
 	for _, s := range b.fullStudy.Series() {
 		f, ok := fits[s]
@@ -50,7 +50,7 @@ func (o Options) Fit(study *scaling.Study) (*Figure, error) {
 			continue
 		}
 		points := f.law.Band(sizes)
-		rows.add(b.fullStudy, s, f.law, points)
+		rows.addFit(b.fullStudy, s, f.law, points)
 		descriptions = append(descriptions, f.describe(s))
 		if b.combined > 0 {
 			for _, p := range points {
@@ -58,7 +58,7 @@ func (o Options) Fit(study *scaling.Study) (*Figure, error) {
 			}
 			continue
 		}
-		b.addModel(f, s, seriesStyle(b.fullStudy, s), points, len(fits) <= maxBands)
+		b.drawFittedModel(f, s, seriesStyle(b.fullStudy, s), points, len(fits) <= maxSeriesBands)
 	}
 	b.table = rows.table(b.fullStudy)
 	bands := fmt.Sprintf("Bands: the %g %% prediction intervals of one more run, if the law holds.", 100*confidenceLevel(b.fullStudy))
@@ -171,12 +171,12 @@ func predictionSizes(from, to int) []int {
 func (f fittedSeries) describe(name string) string {
 	text := strings.TrimSuffix(f.sentence, ".")
 	if text == "" {
-		text = fmt.Sprintf("%s: %s, R² %.4f, n = %d", name, modelName(f.law.Law), f.law.R2, f.law.N)
+		text = fmt.Sprintf("%s: %s, R² %.4f, n = %d", name, lawDisplayName(f.law.Law), f.law.R2, f.law.N)
 	}
 	return text + "."
 }
 
-func (b *figureBuilder) addModel(f fittedSeries, name string, l element.SeriesStyle, points []scaling.BandPoint, banded bool) {
+func (b *figureBuilder) drawFittedModel(f fittedSeries, name string, l element.SeriesStyle, points []scaling.BandPoint, banded bool) {
 	area := element.Band{Fill: element.WithAlpha(l.Line.Color, 40)}
 	var within, beyond plotter.XYs
 	for _, p := range points {
@@ -206,7 +206,7 @@ func (b *figureBuilder) addModel(f fittedSeries, name string, l element.SeriesSt
 	if banded {
 		icons = []plot.Thumbnailer{area, icons[0]}
 	}
-	b.legend = append(b.legend, element.LegendEntry{Name: name + ": " + modelName(f.law.Law), Icons: icons})
+	b.legend = append(b.legend, element.LegendEntry{Name: name + ": " + lawDisplayName(f.law.Law), Icons: icons})
 }
 
 // drawModelLines draws a model as two lines: within is solid and covers the measured sizes, beyond
@@ -226,7 +226,7 @@ func (b *figureBuilder) drawModelLines(within, beyond plotter.XYs, l element.Ser
 // speed-ups of all models by size. maxMeasured is the largest measured size.
 func (b *figureBuilder) addMedianModel(speedups map[int][]float64, maxMeasured, models int) {
 	l := element.NewSeriesStyle(0)
-	area := element.Band{Fill: element.WithAlpha(l.Line.Color, bandAlpha)}
+	area := element.Band{Fill: element.WithAlpha(l.Line.Color, seriesBandAlpha)}
 	var within, beyond plotter.XYs
 	for _, n := range slices.Sorted(maps.Keys(speedups)) {
 		v := medianAndRange(speedups[n])
@@ -250,7 +250,7 @@ func (b *figureBuilder) addMedianModel(speedups map[int][]float64, maxMeasured, 
 		element.LegendEntry{Name: fmt.Sprintf("median of %d laws", models), Icons: []plot.Thumbnailer{element.LegendKey{Line: l.Line}}}, rangeLegendEntry(l))
 }
 
-func modelName(law string) string {
+func lawDisplayName(law string) string {
 	switch law {
 	case scaling.LawAmdahl:
 		return "Amdahl's law"
@@ -289,13 +289,13 @@ func (b *figureBuilder) modelMarks(law *scaling.Fit, l element.SeriesStyle, maxS
 	return out
 }
 
-type modelRows struct {
+type fittedModelRows struct {
 	names, laws, beyond     []string
 	sizes                   []int
 	measured, value, lo, hi []float64
 }
 
-func (r *modelRows) add(study *scaling.Study, name string, law *scaling.Fit, points []scaling.BandPoint) {
+func (r *fittedModelRows) addFit(study *scaling.Study, name string, law *scaling.Fit, points []scaling.BandPoint) {
 	measured := map[int]float64{}
 	for _, p := range study.Points {
 		if p.Series == name {
@@ -316,7 +316,7 @@ func (r *modelRows) add(study *scaling.Study, name string, law *scaling.Fit, poi
 
 // table returns the columns series, law, workers (or nodes), measured (the speed-up, NaN if not
 // measured), fitted, fitted_low, fitted_high and beyond.
-func (r *modelRows) table(study *scaling.Study) dataframe.DataFrame {
+func (r *fittedModelRows) table(study *scaling.Study) dataframe.DataFrame {
 	axis := "workers"
 	if study.Rule.Per == scaling.PerNode {
 		axis = "nodes"

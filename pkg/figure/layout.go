@@ -88,7 +88,7 @@ func (a *figureLayout) placeTitle(p *plot.Plot, inner vg.Rectangle) vg.Rectangle
 	if title.Text == "" {
 		return inner
 	}
-	lines := element.Wrap(title.Text, inner.Size().X, style.Width)
+	lines := element.WrapText(title.Text, inner.Size().X, style.Width)
 	a.texts = append(a.texts, placedText{lines, style, vg.Point{X: (inner.Min.X + inner.Max.X) / 2, Y: inner.Max.Y}})
 	inner.Max.Y -= style.Rectangle(lines).Size().Y + title.Padding
 	return inner
@@ -142,13 +142,13 @@ func (a *figureLayout) shrinkToFit(style text.Style, label string, maxWidth vg.L
 		style.Font.Size *= maxWidth / w
 	}
 	if style.Font.Size*a.zoom < minTextSize {
-		a.setProblem("the label %q does not fit", label)
+		a.setLegibilityProblem("the label %q does not fit", label)
 	}
 	return style
 }
 
-// setProblem records why the image is illegible, unless a reason is recorded already.
-func (a *figureLayout) setProblem(format string, args ...any) {
+// setLegibilityProblem records why the image is illegible, unless a reason is recorded already.
+func (a *figureLayout) setLegibilityProblem(format string, args ...any) {
 	if a.problem == "" {
 		a.problem = fmt.Sprintf(format, args...)
 	}
@@ -160,7 +160,7 @@ func (a *figureLayout) placeLegend(f *Figure, inner, area vg.Rectangle, size vg.
 	bare := a.dataArea(area)
 	taken := area.Size().Sub(bare.Size()) // space for the axes
 	room := inner.Max.X - bare.Min.X
-	a.legend = f.chooseLegend(a, size.Y, room, inner.Size().X, func(l element.Legend) float64 {
+	a.legend = f.layOutLegend(a, size.Y, room, inner.Size().X, func(l element.Legend) float64 {
 		left := l.RemainingArea(area).Size().Sub(taken).Scale(a.zoom) // both may be negative, so check before multiplying
 		if !(left.X >= minDataWidth && left.Y >= minDataHeight) {     // NaN if nothing remains
 			return 0
@@ -200,7 +200,7 @@ func (a *figureLayout) fitAxisTicks(axis *plot.Axis, length vg.Length, vertical 
 	r := element.LabelMeasurer{Axis: axis, Length: length, Vertical: vertical}
 	ticks := axis.Tick.Marker.Ticks(axis.Min, axis.Max)
 	if r.HasOverlap(ticks) || r.HasAmbiguousLabels(ticks) {
-		a.setProblem("the labels of the axis overlap")
+		a.setLegibilityProblem("the labels of the axis overlap")
 	}
 }
 
@@ -210,9 +210,9 @@ func (a *figureLayout) checkDataAreaSize(size vg.Point) {
 	switch {
 	case !(data.X >= minDataWidth && data.Y >= minDataHeight && a.data.Size().X <= a.area.Size().X && a.data.Size().Y <= a.area.Size().Y):
 		// Without enough space, gonum's data area is NaN or larger than the plot.
-		a.setProblem("title, labels and legend leave no space for the data")
+		a.setLegibilityProblem("title, labels and legend leave no space for the data")
 	case share < minDataShare:
-		a.setProblem("only %.0f %% of the image remains for the data", 100*share)
+		a.setLegibilityProblem("only %.0f %% of the image remains for the data", 100*share)
 	}
 }
 
@@ -305,7 +305,7 @@ func (f *Figure) checkSize() error {
 	e := &SizeError{Figure: f.name, Width: f.Width.Points() / 72, Height: f.Height.Points() / 72, Problem: problem}
 	least := math.Inf(1)
 	for _, grow := range []vg.Point{{Y: 1}, {X: 1}, {X: 1, Y: 1}} { // higher, wider, both
-		w, h, ok := f.findLeastSize(grow)
+		w, h, ok := f.findSmallestLegibleSize(grow)
 		if area := w * h; ok && area < least-1e-9 {
 			least, e.LeastWidth, e.LeastHeight = area, w, h
 		}
@@ -313,9 +313,9 @@ func (f *Figure) checkSize() error {
 	return e
 }
 
-// findLeastSize returns the smallest legible size in inches, rounded up to a tenth. It varies the
+// findSmallestLegibleSize returns the smallest legible size in inches, rounded up to a tenth. It varies the
 // width if grow.X is 1, and the height if grow.Y is 1. ok is false if 40 inches do not suffice.
-func (f *Figure) findLeastSize(grow vg.Point) (w, h float64, ok bool) {
+func (f *Figure) findSmallestLegibleSize(grow vg.Point) (w, h float64, ok bool) {
 	const most = 40 * vg.Inch
 	up := func(l vg.Length, by vg.Length) vg.Length { // rounds up to a tenth of an inch
 		if by == 0 {
@@ -352,7 +352,7 @@ func (f *Figure) finishLayout(study *scaling.Study) (*Figure, error) {
 	if o.NoTitle {
 		p.Title.Text = ""
 	}
-	f.addLegendSpace()
+	f.enlargeForLegend()
 	if err := f.checkSize(); err != nil {
 		return nil, err
 	}

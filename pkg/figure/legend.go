@@ -54,10 +54,10 @@ func yValues(xy plotter.XYs) []float64 {
 	return y
 }
 
-// chooseLegend lays out the legend so that the data keep as much space as possible. With many
+// layOutLegend lays out the legend so that the data keep as much space as possible. With many
 // lines, it is to the right of the plot if there is enough space. share returns the fraction of the
 // image that remains for the data with a given legend.
-func (f *Figure) chooseLegend(a *figureLayout, height, top, imageWidth vg.Length, share func(element.Legend) float64) element.Legend {
+func (f *Figure) layOutLegend(a *figureLayout, height, top, imageWidth vg.Length, share func(element.Legend) float64) element.Legend {
 	if len(f.legend) == 0 || f.options.Legend == LegendNone {
 		return element.Legend{Position: LegendNone}
 	}
@@ -66,7 +66,7 @@ func (f *Figure) chooseLegend(a *figureLayout, height, top, imageWidth vg.Length
 		enough = minDataShare
 	}
 	find := func(positions ...string) (element.Legend, float64) {
-		return f.findLegend(a, enough, positions, top, imageWidth, share)
+		return f.findFittingLegend(a, enough, positions, top, imageWidth, share)
 	}
 	if f.options.Legend != "" {
 		l, _ := find(f.options.Legend)
@@ -82,11 +82,11 @@ func (f *Figure) chooseLegend(a *figureLayout, height, top, imageWidth vg.Length
 	return l
 }
 
-// findLegend tries legends of full size first, then smaller ones, each at the given positions, and
+// findFittingLegend tries legends of full size first, then smaller ones, each at the given positions, and
 // finally shortened names. It returns the first legend that leaves enough space for the data, or
 // else the one that leaves the most. It also returns the fraction of the image that remains for the
 // data.
-func (f *Figure) findLegend(a *figureLayout, enough float64, positions []string, top, imageWidth vg.Length, share func(element.Legend) float64) (element.Legend, float64) {
+func (f *Figure) findFittingLegend(a *figureLayout, enough float64, positions []string, top, imageWidth vg.Length, share func(element.Legend) float64) (element.Legend, float64) {
 	best, most := element.Legend{Position: LegendNone}, -1.0
 	for _, widest := range []vg.Length{1, 0.45, 0.3} { // names' limit, as a fraction of the image's width
 		for _, shrunk := range []vg.Length{1, 0.9, 0.8, 0.7} {
@@ -118,10 +118,10 @@ func (f *Figure) findLegend(a *figureLayout, enough float64, positions []string,
 	return best, most
 }
 
-// addLegendSpace increases the figure's size so that the data area is not reduced by a large
+// enlargeForLegend increases the figure's size so that the data area is not reduced by a large
 // legend: its height for all legend rows after the first, or its width for names at the ends of
 // lines.
-func (f *Figure) addLegendSpace() {
+func (f *Figure) enlargeForLegend() {
 	if f.hasLineEndLegend() && f.options.WidthInches == 0 && f.options.Legend == "" {
 		l := element.NewLegend(f.legend, LegendRight, f.Width, f.Width, 1)
 		f.Width += l.Size.X

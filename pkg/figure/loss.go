@@ -18,8 +18,8 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// maxCurves is the largest number of loss curves in a legible figure.
-const maxCurves = 6
+// maxLossCurves is the largest number of loss curves in a legible figure.
+const maxLossCurves = 6
 
 // LossByEpoch draws the training loss and, if known, the validation loss against the epoch: one
 // color per series and worker count.
@@ -76,7 +76,7 @@ func (o Options) drawLosses(study *scaling.Study, axis lossAxis) (*Figure, error
 		all, series = combineLosses(all), 1
 		label = func(c *scaling.LossCurve) string { return english.FormatCount(c.Workers, "worker") }
 	}
-	shown := o.selectCurves(all, series)
+	shown := o.selectLossCurves(all, series)
 	f := o.newFigure(name, axis.title, axis.label, "loss")
 	f.computeTable = func() {
 		f.table = study.Epochs().Select([]string{"series", "workers", "seed", "run", "epoch", cmp.Or(axis.column, "elapsed_seconds"), "train_loss", "val_loss"})
@@ -91,7 +91,7 @@ func (o Options) drawLosses(study *scaling.Study, axis lossAxis) (*Figure, error
 	styles := curveStyles(study, len(shown), func(i int) string { return shown[i].Series })
 	for i := range shown {
 		c := &shown[i]
-		train, val := f.addCurve(o, c, styles[i], axis.x(c), unit, &values)
+		train, val := f.drawLossCurve(o, c, styles[i], axis.x(c), unit, &values)
 		if train || val {
 			l := styles[i]
 			l.Line.Dashes = nil
@@ -122,7 +122,7 @@ func (f *Figure) labelTimeAxis(shown []scaling.LossCurve, axis lossAxis) float64
 	for i := range shown {
 		longest.Add(axis.x(&shown[i])...)
 	}
-	name, unit := element.TimeUnit(longest.Hi)
+	name, unit := element.ChooseTimeUnit(longest.Hi)
 	f.plot.X.Label.Text = axis.label + " (" + name + ")"
 	return unit
 }
@@ -207,19 +207,19 @@ func validationDot() draw.GlyphStyle {
 	return draw.GlyphStyle{Color: color.White, Radius: 1.7, Shape: draw.CircleGlyph{}}
 }
 
-// selectCurves returns the curves of Options.Workers. Without this option, it returns all curves if
+// selectLossCurves returns the curves of Options.Workers. Without this option, it returns all curves if
 // there are at most maxCurves. Otherwise it selects worker counts in each series: only the largest
-// if there are more than maxCurves series, else the smallest, the largest and some evenly spaced
+// if there are more than maxLossCurves series, else the smallest, the largest and some evenly spaced
 // between them.
-func (o Options) selectCurves(all []scaling.LossCurve, series int) []scaling.LossCurve {
+func (o Options) selectLossCurves(all []scaling.LossCurve, series int) []scaling.LossCurve {
 	if len(o.Workers) > 0 {
 		return slices.DeleteFunc(slices.Clone(all), func(c scaling.LossCurve) bool { return !slices.Contains(o.Workers, c.Workers) })
 	}
-	if len(all) <= maxCurves {
+	if len(all) <= maxLossCurves {
 		return all
 	}
-	each := max(2, maxCurves/series)
-	if series > maxCurves { // only the most workers
+	each := max(2, maxLossCurves/series)
+	if series > maxLossCurves { // only the most workers
 		each = 1
 	}
 	var out []scaling.LossCurve
@@ -272,14 +272,14 @@ func (o Options) smoothingNote() string {
 	return fmt.Sprintf(" Smoothed by TensorBoard's exponential moving mean of weight %g; pale lines: the logged values.", o.Smooth)
 }
 
-// addCurve draws a loss curve at the horizontal positions x/unit, and reports which losses it has.
-func (f *Figure) addCurve(o Options, c *scaling.LossCurve, l element.SeriesStyle, x []float64, unit float64, values *element.Extent) (train, val bool) {
-	trains, vals := element.NewTrace(x, c.Train, 0, unit), element.NewTrace(x, c.Val, 0, unit)
+// drawLossCurve draws a loss curve at the horizontal positions x/unit, and reports which losses it has.
+func (f *Figure) drawLossCurve(o Options, c *scaling.LossCurve, l element.SeriesStyle, x []float64, unit float64, values *element.Extent) (train, val bool) {
+	trains, vals := element.NewLineData(x, c.Train, 0, unit), element.NewLineData(x, c.Val, 0, unit)
 	f.plot.X.Min, f.plot.X.Max = extendRange(x, unit, f.plot.X.Min, f.plot.X.Max)
 	if c.Runs > 1 && o.Intervals != IntervalsNone {
 		f.drawLossBand(o, c, l, x, unit, values)
 	}
-	for i, t := range []element.Trace{trains, vals} {
+	for i, t := range []element.LineData{trains, vals} {
 		if t.Len() == 0 {
 			continue
 		}
@@ -289,8 +289,8 @@ func (f *Figure) addCurve(o Options, c *scaling.LossCurve, l element.SeriesStyle
 		if i == 1 && trains.Len() > 0 {
 			look.Line.Dashes = validationDashes()
 		}
-		t = f.smoothTrace(o, t, look.Line, 90, 1)
-		f.addThinnedLine(t, look)
+		t = f.smoothLineData(o, t, look.Line, 90, 1)
+		f.drawLineWithFewGlyphs(t, look)
 		if i == 1 && trains.Len() > 0 { // the dots mark validation even without a line
 			f.plot.Add(element.LineWithGlyphs(t.Thin(), glyphOnlyStyle(validationDot()))...)
 		}
@@ -321,8 +321,8 @@ func (f *Figure) drawLossBand(o Options, c *scaling.LossCurve, l element.SeriesS
 	}
 }
 
-// addThinnedLine draws a line with a few glyphs, which are enough to distinguish it from others.
-func (f *Figure) addThinnedLine(t element.Trace, l element.SeriesStyle) {
+// drawLineWithFewGlyphs draws a line with a few glyphs, which are enough to distinguish it from others.
+func (f *Figure) drawLineWithFewGlyphs(t element.LineData, l element.SeriesStyle) {
 	f.plot.Add(element.LineWithGlyphs(t.Condense(), lineOnlyStyle(l.Line))...)
 	f.plot.Add(element.LineWithGlyphs(t.Thin(), glyphOnlyStyle(l.Glyph))...)
 }
@@ -333,9 +333,9 @@ func glyphOnlyStyle(style draw.GlyphStyle) element.SeriesStyle {
 	return element.SeriesStyle{Glyph: style}
 }
 
-// smoothTrace returns t smoothed by Options.Smooth. If Options.Smooth is not 0, it also draws the
+// smoothLineData returns t smoothed by Options.Smooth. If Options.Smooth is not 0, it also draws the
 // original t in a pale color.
-func (f *Figure) smoothTrace(o Options, t element.Trace, style draw.LineStyle, alpha uint8, width vg.Length) element.Trace {
+func (f *Figure) smoothLineData(o Options, t element.LineData, style draw.LineStyle, alpha uint8, width vg.Length) element.LineData {
 	if o.Smooth == 0 {
 		return t
 	}

@@ -15,19 +15,19 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// maxSeries is the largest number of series that a figure draws individually. Colors repeat after 7
+// maxIndividualSeries is the largest number of series that a figure draws individually. Colors repeat after 7
 // series, and more than 12 lines hide each other. For more series, a figure draws the median as a
 // line and the range as a band.
-const maxSeries = 12
+const maxIndividualSeries = 12
 
-func hasManySeries(study *scaling.Study) bool { return len(study.Series()) > maxSeries }
+func hasManySeries(study *scaling.Study) bool { return len(study.Series()) > maxIndividualSeries }
 
 func medianLegendName(n int) string { return fmt.Sprintf("median of %d series", n) }
 
 const rangeLegendName = "lowest to highest"
 
 func seriesSelectionHint() string {
-	return fmt.Sprintf(" To draw each series, choose at most %d with --series.", maxSeries)
+	return fmt.Sprintf(" To draw each series, choose at most %d with --series.", maxIndividualSeries)
 }
 
 // medianNote returns a sentence for a caption that says that a line is the median of n series. mark
@@ -41,11 +41,11 @@ func medianNote(n int, mark, value string) string {
 }
 
 func rangeLegendEntry(l element.SeriesStyle) element.LegendEntry {
-	return element.LegendEntry{Name: rangeLegendName, Icons: []plot.Thumbnailer{element.Band{Fill: element.WithAlpha(l.Line.Color, bandAlpha)}}}
+	return element.LegendEntry{Name: rangeLegendName, Icons: []plot.Thumbnailer{element.Band{Fill: element.WithAlpha(l.Line.Color, seriesBandAlpha)}}}
 }
 
-// bandAlpha is the opacity of a series' band, of 255.
-const bandAlpha = 45
+// seriesBandAlpha is the opacity of a series' band, of 255.
+const seriesBandAlpha = 45
 
 // medianAndRange returns the median and range of the finite values. They are NaN if there are no
 // finite values.
@@ -197,16 +197,16 @@ func (f *Figure) addMedianToLegend(series int, banded bool) {
 
 // medianLineGroups returns one group per worker count, whose only line is the median over the series'
 // own medians.
-func medianLineGroups(all []lineGroup) []lineGroup {
+func medianLineGroups(all []curveLineGroup) []curveLineGroup {
 	byWorkers := map[int][]scaling.CurveLine{}
 	for _, g := range all {
 		line, _ := medianLine(g.lines)
 		byWorkers[g.workers] = append(byWorkers[g.workers], line)
 	}
-	var out []lineGroup
+	var out []curveLineGroup
 	for _, n := range slices.Sorted(maps.Keys(byWorkers)) {
 		line, reach := medianLine(byWorkers[n])
-		out = append(out, lineGroup{workers: n, isMedian: true, lines: []scaling.CurveLine{line}, ranges: reach})
+		out = append(out, curveLineGroup{workers: n, isMedian: true, lines: []scaling.CurveLine{line}, ranges: reach})
 	}
 	return out
 }
@@ -218,10 +218,10 @@ func medianLine(lines []scaling.CurveLine) (scaling.CurveLine, []element.Interva
 	if len(lines) == 1 {
 		return lines[0], nil
 	}
-	var traces []element.Trace
+	var traces []element.LineData
 	var xs []float64
 	for _, l := range lines {
-		t := element.NewTrace(l.X, l.Y, 0, 1)
+		t := element.NewLineData(l.X, l.Y, 0, 1)
 		traces, xs = append(traces, t), append(xs, t.X...)
 	}
 	slices.Sort(xs)
@@ -276,8 +276,8 @@ func combineQuality(rows []scaling.QualityRow, name string, span func(scaling.Qu
 	return out, func(r scaling.QualityRow) scaling.Estimate { return medianAndRange(values[r.GlobalBatch]) }
 }
 
-// combineTrials returns one row per worker count, with the medians and ranges of its rows.
-func combineTrials(rows []scaling.BottleneckRow) []scaling.BottleneckRow {
+// combineBottleneckRows returns one row per worker count, with the medians and ranges of its rows.
+func combineBottleneckRows(rows []scaling.BottleneckRow) []scaling.BottleneckRow {
 	io, synthetic, full := map[int][]float64{}, map[int][]float64{}, map[int][]float64{}
 	for _, r := range rows {
 		n := r.Workers
@@ -290,9 +290,9 @@ func combineTrials(rows []scaling.BottleneckRow) []scaling.BottleneckRow {
 	return out
 }
 
-// combineTimeUse returns one row per worker count, with the means of its rows: medians would not
+// averageTimeUseRows returns one row per worker count, with the means of its rows: medians would not
 // add up to the time of a step.
-func combineTimeUse(rows []scaling.TimeUseRow) []scaling.TimeUseRow {
+func averageTimeUseRows(rows []scaling.TimeUseRow) []scaling.TimeUseRow {
 	parts := func(r *scaling.TimeUseRow) []*scaling.Estimate {
 		return []*scaling.Estimate{&r.Step, &r.Data, &r.Compute, &r.Exposed, &r.Hidden, &r.Idle}
 	}

@@ -84,12 +84,12 @@ func (f *Figure) csvOf(t *testing.T) string {
 // 13 are aggregated, chosen or not.
 func TestChosenSeriesAreDrawn(t *testing.T) {
 	study := manySeries(t, 20)
-	for _, n := range []int{1, maxSeries, maxSeries + 1} {
+	for _, n := range []int{1, maxIndividualSeries, maxIndividualSeries + 1} {
 		f, err := Options{Series: study.Series()[:n]}.Speedup(study)
 		check(t, err)
 		each := slices.ContainsFunc(f.legend, func(e element.LegendEntry) bool { return e.Name == study.Series()[0] })
 		median := slices.ContainsFunc(f.legend, func(e element.LegendEntry) bool { return e.Name == medianLegendName(n) })
-		if each != (n <= maxSeries) || median == each {
+		if each != (n <= maxIndividualSeries) || median == each {
 			t.Errorf("%d series: each is named: %v, their median is named: %v", n, each, median)
 		}
 	}
@@ -99,7 +99,7 @@ func TestChosenSeriesAreDrawn(t *testing.T) {
 // range, at each worker count of the series that have it.
 func TestMedianOfSeries(t *testing.T) {
 	study := manySeries(t, 13)
-	b, err := Options{}.drawOverWorkers(study, iouQuantity(study))
+	b, err := Options{}.drawQuantityByWorkers(study, iouQuantity(study))
 	check(t, err)
 	for _, p := range b.study.Points {
 		var values []float64
@@ -162,10 +162,10 @@ func TestManyUncommonFigures(t *testing.T) {
 		trials = append(trials, scaling.BottleneckRow{Series: fmt.Sprint(i), Workers: 1 + i%2, IO: scaling.Estimate{Value: v}, Full: scaling.Estimate{Value: v}})
 	}
 	// Of 1, 3, …, 99 and of 2, 4, …, 100: means and medians are 50 and 51.
-	if got := combineTimeUse(use); len(got) != 2 || got[0].Step.Value != 100 || got[0].Compute.Value+got[0].Data.Value != 100 || got[1].Step.Value != 102 {
+	if got := averageTimeUseRows(use); len(got) != 2 || got[0].Step.Value != 100 || got[0].Compute.Value+got[0].Data.Value != 100 || got[1].Step.Value != 102 {
 		t.Errorf("use %+v", got)
 	}
-	if got := combineTrials(trials); len(got) != 2 || got[0].IO.Value != 50 || got[1].Full.Max != 100 || got[1].Full.Min != 2 {
+	if got := combineBottleneckRows(trials); len(got) != 2 || got[0].IO.Value != 50 || got[1].Full.Max != 100 || got[1].Full.Min != 2 {
 		t.Errorf("trials %+v", got)
 	}
 	names := []string{}

@@ -53,7 +53,7 @@ func figureKinds() []figureKind {
 		{name: "time_use", draw: Options.TimeUse},
 		{name: "timeline", draw: Options.Timeline},
 		{name: "timelines", draw: Options.Timelines, inAll: hasSeveralSeriesWithSpans},
-		{name: usageName, draw: Options.Usage, inAll: func(*scaling.Study) bool { return false }}, // a page, which Panels does not accept
+		{name: usageFigureName, draw: Options.Usage, inAll: func(*scaling.Study) bool { return false }}, // a page, which Panels does not accept
 	}
 }
 

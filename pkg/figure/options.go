@@ -124,7 +124,7 @@ func (o *Options) selectSeries(study *scaling.Study, name string) (*scaling.Stud
 	if err := o.Validate(); err != nil {
 		return nil, fmt.Errorf("draw figure %s: %w", name, err)
 	}
-	o.study = cmp.Or(o.study, titleOfStudy(study))
+	o.study = cmp.Or(o.study, studyTitleSuffix(study))
 	if len(o.Series) == 0 {
 		return study, nil
 	}
@@ -157,9 +157,9 @@ func (o Options) usesLogAxis(counts []int) bool {
 	return slices.Max(counts) >= wide*slices.Min(counts)
 }
 
-// barRange returns the range of a value's bar or band. interval is true if the range is a
+// estimateBarRange returns the range of a value's bar or band. interval is true if the range is a
 // confidence interval. ok is false if the value has no bar or band.
-func (o Options) barRange(v scaling.Estimate) (lo, hi float64, interval, ok bool) {
+func (o Options) estimateBarRange(v scaling.Estimate) (lo, hi float64, interval, ok bool) {
 	switch {
 	case o.Intervals == IntervalsNone || o.Intervals == IntervalsEpochs || !element.IsFinite(v.Value):
 	case o.Intervals == "" && element.IsFinite(v.Low) && element.IsFinite(v.High) && v.NotDrawnReason() == "":
@@ -170,10 +170,10 @@ func (o Options) barRange(v scaling.Estimate) (lo, hi float64, interval, ok bool
 	return 0, 0, false, false
 }
 
-// titleOfStudy returns the text that the titles of a study's figures have in parentheses: the name
+// studyTitleSuffix returns the text that the titles of a study's figures have in parentheses: the name
 // of the study, unless it is longer than 40 bytes, and "published" or "recorded" if the runs were
 // not trained here.
-func titleOfStudy(study *scaling.Study) string {
+func studyTitleSuffix(study *scaling.Study) string {
 	name, kind := study.Name(), study.SourceKind()
 	switch {
 	case name == "" || len(name) > 40:
@@ -184,7 +184,7 @@ func titleOfStudy(study *scaling.Study) string {
 	return name + ", " + kind
 }
 
-// chooseTitle returns Options.Title if it is set, otherwise title followed by titleOfStudy in parentheses.
+// chooseTitle returns Options.Title if it is set, otherwise title followed by studyTitleSuffix in parentheses.
 func (o Options) chooseTitle(title string) string {
 	switch {
 	case o.Title != "":

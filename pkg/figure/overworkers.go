@@ -29,13 +29,13 @@ type plottedQuantity struct {
 	spread            func(scaling.EpochSpread) scaling.Spread // spread over the epochs; nil if there is none
 	ofTime            bool                                     // a time, which other load and shared cores change
 	proportional      bool                                     // ideally proportional to the workers, so with log2 this axis is logarithmic too
-	band              bool                                     // intervals are bands, for at most maxBands series
+	band              bool                                     // intervals are bands, for at most maxSeriesBands series
 	solid             bool                                     // lines are not dashed, because dashes have another meaning in this figure
 	points            bool                                     // points are not connected by a line
 }
 
-// maxBands is the largest number of series whose bands are drawn. More bands would hide each other.
-const maxBands = 3
+// maxSeriesBands is the largest number of series whose bands are drawn. More bands would hide each other.
+const maxSeriesBands = 3
 
 // figureBuilder draws a figure over the worker count.
 type figureBuilder struct {
@@ -61,8 +61,8 @@ type figureBuilder struct {
 	sharedCores   bool                             // a point has a square because its workers shared cores
 }
 
-// drawOverWorkers draws a quantity over the worker count, as points and one line per series.
-func (o Options) drawOverWorkers(study *scaling.Study, q plottedQuantity) (*figureBuilder, error) {
+// drawQuantityByWorkers draws a quantity over the worker count, as points and one line per series.
+func (o Options) drawQuantityByWorkers(study *scaling.Study, q plottedQuantity) (*figureBuilder, error) {
 	study, err := o.selectSeries(study, q.name)
 	if err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func (o Options) drawOverWorkers(study *scaling.Study, q plottedQuantity) (*figu
 	if b.table.Err != nil {
 		return nil, fmt.Errorf("draw figure %s: %w", q.name, b.table.Err)
 	}
-	b.banded = q.band && len(study.Series()) <= maxBands
+	b.banded = q.band && len(study.Series()) <= maxSeriesBands
 	if hasManySeries(study) {
 		b.combineAllSeries(study.Points)
 		study = b.study
@@ -96,10 +96,10 @@ func (o Options) drawOverWorkers(study *scaling.Study, q plottedQuantity) (*figu
 		b.placeBarsSideBySide(b.seriesRanges)
 	}
 	for _, series := range study.Series() {
-		b.drawRanges(series, seriesStyle(study, series))
+		b.drawSeriesRanges(series, seriesStyle(study, series))
 	}
 	for _, series := range study.Series() {
-		b.drawLine(series, seriesStyle(study, series))
+		b.drawSeriesLine(series, seriesStyle(study, series))
 	}
 	b.addRangeToLegend()
 	return b, nil
@@ -159,7 +159,7 @@ func (b *figureBuilder) drawEpochBars() {
 	b.table = b.table.Mutate(series.New(low, series.Float, name+"_spread_low")).Mutate(series.New(high, series.Float, name+"_spread_high"))
 }
 
-func (b *figureBuilder) drawRanges(series string, l element.SeriesStyle) {
+func (b *figureBuilder) drawSeriesRanges(series string, l element.SeriesStyle) {
 	var at []element.Interval
 	for _, p := range b.study.Points {
 		if p.Series != series || p.Size <= 0 {
@@ -168,7 +168,7 @@ func (b *figureBuilder) drawRanges(series string, l element.SeriesStyle) {
 		if why := b.q.span(p).NotDrawnReason(); why != "" && b.o.Intervals == "" && !slices.Contains(b.notDrawn, why) {
 			b.notDrawn = append(b.notDrawn, why)
 		}
-		lo, hi, confident, ok := b.o.barRange(b.q.span(p))
+		lo, hi, confident, ok := b.o.estimateBarRange(b.q.span(p))
 		if v := b.q.span(p).Value; !ok && b.combined > 0 && b.banded && element.IsFinite(v) { // all series have the same value, such as the speed-up of the baseline
 			lo, hi, ok = v, v, true
 		}
@@ -182,7 +182,7 @@ func (b *figureBuilder) drawRanges(series string, l element.SeriesStyle) {
 		}
 	}
 	if b.banded {
-		b.plot.Add(element.Band{At: at, Fill: element.WithAlpha(l.Line.Color, bandAlpha)})
+		b.plot.Add(element.Band{At: at, Fill: element.WithAlpha(l.Line.Color, seriesBandAlpha)})
 		return
 	}
 	b.plot.Add(element.ErrorBars{At: at, Style: draw.LineStyle{Color: l.Line.Color, Width: 1}, Placement: b.sideShifts[series]})
@@ -203,14 +203,14 @@ func (b *figureBuilder) placeBarsSideBySide(at func(series string) []element.Int
 func (b *figureBuilder) seriesRanges(series string) []element.Interval {
 	var at []element.Interval
 	for _, p := range b.study.Points {
-		if lo, hi, _, ok := b.o.barRange(b.q.span(p)); ok && p.Series == series && p.Size > 0 {
+		if lo, hi, _, ok := b.o.estimateBarRange(b.q.span(p)); ok && p.Series == series && p.Size > 0 {
 			at = append(at, element.Interval{X: float64(p.Size), Lo: lo, Hi: hi})
 		}
 	}
 	return at
 }
 
-func (b *figureBuilder) points(series string, value func(scaling.Point) float64) plotter.XYs {
+func (b *figureBuilder) seriesPoints(series string, value func(scaling.Point) float64) plotter.XYs {
 	var xy plotter.XYs
 	for _, p := range b.study.Points {
 		if v := value(p); p.Series == series && p.Size > 0 && element.IsFinite(v) {
@@ -220,7 +220,7 @@ func (b *figureBuilder) points(series string, value func(scaling.Point) float64)
 	return xy
 }
 
-func (b *figureBuilder) drawLine(series string, l element.SeriesStyle) {
+func (b *figureBuilder) drawSeriesLine(series string, l element.SeriesStyle) {
 	for _, p := range b.study.Points {
 		if p.Series == series && !(element.IsFinite(b.q.span(p).Value) && p.Size > 0) {
 			b.missing = append(b.missing, fmt.Sprintf("%s at %d", series, p.Workers))
@@ -345,7 +345,7 @@ func (b *figureBuilder) drawIdealLines() {
 		return
 	}
 	color := element.Gray()
-	if len(names) > maxBands {
+	if len(names) > maxSeriesBands {
 		rate := func(name string) float64 { xy := b.seriesValues(name)[0]; return xy.Y / xy.X }
 		highest := slices.MaxFunc(names, func(x, y string) int { return cmp.Compare(rate(x), rate(y)) })
 		names, b.idealOf = []string{highest}, highest
@@ -361,7 +361,7 @@ func (b *figureBuilder) drawIdealLines() {
 }
 
 func (b *figureBuilder) seriesValues(series string) plotter.XYs {
-	return b.points(series, func(p scaling.Point) float64 { return b.q.span(p).Value })
+	return b.seriesPoints(series, func(p scaling.Point) float64 { return b.q.span(p).Value })
 }
 
 // finishFigure sets the axes and the caption. If high is finite and all values are between 0 and

@@ -180,7 +180,7 @@ func TestManySeries(t *testing.T) {
 	for i := range 28 {
 		for j := range i {
 			a, b := element.NewSeriesStyle(i), element.NewSeriesStyle(j)
-			if a.Line.Color == b.Line.Color && i%len(element.Glyphs()) == j%len(element.Glyphs()) && i%len(element.Dashes()) == j%len(element.Dashes()) {
+			if a.Line.Color == b.Line.Color && i%len(element.Glyphs()) == j%len(element.Glyphs()) && i%len(element.DashPatterns()) == j%len(element.DashPatterns()) {
 				t.Errorf("series %d and %d look the same", i, j)
 			}
 		}

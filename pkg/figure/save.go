@@ -72,15 +72,15 @@ func (f *Figure) encode(format string) ([]byte, error) {
 	var b bytes.Buffer
 	switch format {
 	case "svg":
-		if err := f.write(&b, format); err != nil { // SVG would draw the error's text
+		if err := f.writeImage(&b, format); err != nil { // SVG would draw the error's text
 			return nil, err
 		}
 		return []byte(`<?xml version="1.0"?>` + "\n" + withoutXMLDeclaration(b.String())), nil
 	case "png":
-		err := f.write(&b, format)
+		err := f.writeImage(&b, format)
 		return b.Bytes(), err
 	case "pdf":
-		if err := f.write(&b, format); err != nil {
+		if err := f.writeImage(&b, format); err != nil {
 			return nil, err
 		}
 		return fixPDFDates(b.Bytes()), nil

@@ -245,7 +245,7 @@ func TestNotebookKeepsColors(t *testing.T) {
 	notebook.SetHook(notebook.Hook{Context: t.Context, Display: func(any, string, bool) error { return nil }})
 	defer func() {
 		notebook.SetHook(notebook.Hook{})
-		notebookStyles.indices = nil
+		notebookSeriesStyles.indices = nil
 	}()
 	draw := func(names ...string) map[string]color.Color {
 		f, err := Speedup(synthetic(t, names, []int{1, 2}, 1, 3))

@@ -9,21 +9,21 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-// notebookStyles contains the style of each series that a notebook has drawn, so that a series
+// notebookSeriesStyles contains the style of each series that a notebook has drawn, so that a series
 // keeps its color in later figures.
-var notebookStyles struct {
+var notebookSeriesStyles struct {
 	mu      sync.Mutex
 	indices map[string]int // by name of the series
 }
 
-// styleIndex returns the index of a series' style. It depends on all series that were read, not on
+// seriesStyleIndex returns the index of a series' style. It depends on all series that were read, not on
 // those that a figure draws. In a notebook, a series also keeps the style of its first figure.
-func styleIndex(study *scaling.Study, series string) int {
+func seriesStyleIndex(study *scaling.Study, series string) int {
 	own := study.SeriesIndex(series)
 	if !notebook.InNotebook() {
 		return own
 	}
-	n := &notebookStyles
+	n := &notebookSeriesStyles
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if i, known := n.indices[series]; known {
@@ -47,7 +47,7 @@ func styleIndex(study *scaling.Study, series string) int {
 }
 
 func seriesStyle(study *scaling.Study, series string) element.SeriesStyle {
-	return element.NewSeriesStyle(styleIndex(study, series))
+	return element.NewSeriesStyle(seriesStyleIndex(study, series))
 }
 
 // curveStyles returns the styles of n curves, each of which belongs to a series at a worker count.

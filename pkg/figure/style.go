@@ -17,7 +17,7 @@ import (
 //	p.Add(line, points)
 func Style(p *plot.Plot) {
 	if p != nil {
-		element.ApplyStyle(p)
+		element.ApplyPlotStyle(p)
 	}
 }
 

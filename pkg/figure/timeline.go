@@ -41,8 +41,8 @@ func activityColor(kind string) color.NRGBA {
 	return color.NRGBA{R: 215, G: 215, B: 215, A: 255}
 }
 
-// activity is a colored interval in a row of the timeline. Times are in seconds.
-type activity struct {
+// timelineActivity is a colored interval in a row of the timeline. Times are in seconds.
+type timelineActivity struct {
 	row        int
 	kind, name string
 	start, end float64
@@ -50,7 +50,7 @@ type activity struct {
 
 type timeline struct {
 	rows   []string // names, from top to bottom
-	spans  []activity
+	spans  []timelineActivity
 	hidden int // number of rows that are not drawn
 	note   string
 }
@@ -119,8 +119,8 @@ func (o Options) findRunWithSpans(study *scaling.Study) (*runs.Run, error) {
 	return nil, errors.New("no run has step spans (steps-<rank>.jsonl of a run folder) or a trace")
 }
 
-// selectSteps returns the first and the last step to draw. The run has the steps first to last.
-func (o Options) selectSteps(first, last int) (from, to int) {
+// selectTimelineSteps returns the first and the last step to draw. The run has the steps first to last.
+func (o Options) selectTimelineSteps(first, last int) (from, to int) {
 	n := cmp.Or(o.Steps, 3)
 	from = cmp.Or(o.FirstStep, max(first, (first+last-n+1)/2))
 	return from, from + n - 1
@@ -134,9 +134,9 @@ func (o Options) layOutTimeline(run *runs.Run, rows int) (*timeline, error) {
 	return o.layOutSteps(run, rows)
 }
 
-// rowsPerRank is the number of rows for each rank whose step spans are drawn: one for its phases,
+// timelineRowsPerRank is the number of rows for each rank whose step spans are drawn: one for its phases,
 // and below it one for the time inside the all-reduce.
-const rowsPerRank = 2
+const timelineRowsPerRank = 2
 
 const allReduceRow = "all-reduce"
 
@@ -161,8 +161,8 @@ func (o Options) layOutSteps(run *runs.Run, rows int) (*timeline, error) {
 	if last == 0 {
 		return nil, fmt.Errorf("the step files of %s contain no steps", run.Dir)
 	}
-	from, to := o.selectSteps(first, last)
-	shown := min(len(byRank), max(1, rows/rowsPerRank))
+	from, to := o.selectTimelineSteps(first, last)
+	shown := min(len(byRank), max(1, rows/timelineRowsPerRank))
 	t.hidden = len(byRank) - shown
 	for rank := range shown {
 		t.rows = append(t.rows, "rank "+strconv.Itoa(rank), allReduceRow)
@@ -184,7 +184,7 @@ func (o Options) layOutSteps(run *runs.Run, rows int) (*timeline, error) {
 		drawn++
 		for rank := range shown {
 			if s, ok := byRank[rank][n]; ok {
-				ready[rank] = t.addStep(rank, s, end)
+				ready[rank] = t.addStepActivities(rank, s, end)
 			}
 		}
 	}
@@ -198,13 +198,13 @@ func (o Options) layOutSteps(run *runs.Run, rows int) (*timeline, error) {
 	return t, nil
 }
 
-// addStep adds the activities of a step. end is the time at which the step's collective ends. It
+// addStepActivities adds the activities of a step. end is the time at which the step's collective ends. It
 // returns the time at which the step ends.
-func (t *timeline) addStep(rank int, s runs.Step, end float64) float64 {
-	row := rowsPerRank * rank
+func (t *timeline) addStepActivities(rank int, s runs.Step, end float64) float64 {
+	row := timelineRowsPerRank * rank
 	add := func(row int, kind string, start, seconds float64) float64 {
 		if seconds > 0 {
-			t.spans = append(t.spans, activity{row, kind, "step " + strconv.Itoa(s.Step), start, start + seconds})
+			t.spans = append(t.spans, timelineActivity{row, kind, "step " + strconv.Itoa(s.Step), start, start + seconds})
 		}
 		return start + max(0, seconds)
 	}
@@ -235,7 +235,7 @@ func (o Options) layOutTrace(run *runs.Run, rows int) (*timeline, error) {
 	slices.SortStableFunc(steps, func(a, b runs.Span) int { return cmp.Compare(a.Start, b.Start) })
 	from, to := math.Inf(-1), math.Inf(1)
 	if len(steps) > 0 {
-		a, b := o.selectSteps(1, len(steps))
+		a, b := o.selectTimelineSteps(1, len(steps))
 		if a > len(steps) {
 			return nil, fmt.Errorf("the trace %s has %d steps, but --first-step is %d", run.Dir, len(steps), a)
 		}
@@ -271,7 +271,7 @@ func (o Options) layOutTrace(run *runs.Run, rows int) (*timeline, error) {
 	}
 	for _, s := range kept {
 		if row := slices.Index(lanes, lane{s.Rank, s.Lane}); row >= 0 {
-			t.spans = append(t.spans, activity{row, s.Kind, s.Name, max(s.Start, from), min(s.Start+s.Seconds, to)})
+			t.spans = append(t.spans, timelineActivity{row, s.Kind, s.Name, max(s.Start, from), min(s.Start+s.Seconds, to)})
 		}
 	}
 	return t, nil
@@ -284,7 +284,7 @@ func (t *timeline) draw(f *Figure) {
 	for _, s := range t.spans {
 		at.Add(s.start, s.end)
 	}
-	unitName, unit := element.TimeUnit(at.Hi - at.Lo)
+	unitName, unit := element.ChooseTimeUnit(at.Hi - at.Lo)
 	f.plot.X.Label.Text = "time (" + unitName + ")"
 	for _, kind := range []string{"data", "forward", "backward", "compute", "exposed", "communication", "all-reduce", "optimizer"} { // in the order of the legend
 		b := element.DataRectangles{Fill: activityColor(kind)}
@@ -306,7 +306,7 @@ func (t *timeline) draw(f *Figure) {
 	}
 	ticks := make(element.RowTicks, len(t.rows))
 	for i, name := range t.rows {
-		ticks[i] = element.Shorten(name, 110, f.plot.Y.Tick.Label.Width)
+		ticks[i] = element.ShortenText(name, 110, f.plot.Y.Tick.Label.Width)
 	}
 	f.plot.Y.Tick.Marker = ticks
 	f.plot.Y.Tick.Length = 0

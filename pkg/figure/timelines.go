@@ -25,8 +25,8 @@ func (o Options) Timelines(study *scaling.Study) (*Figure, error) {
 		_, err := o.findRunWithSpans(study)
 		return nil, fmt.Errorf("draw figure %s: %w", name, err)
 	}
-	joined := &timeline{hidden: rowsPerRank * max(0, len(all)-maxTimelineRows/rowsPerRank)}
-	all = all[:min(len(all), maxTimelineRows/rowsPerRank)]
+	joined := &timeline{hidden: timelineRowsPerRank * max(0, len(all)-maxTimelineRows/timelineRowsPerRank)}
+	all = all[:min(len(all), maxTimelineRows/timelineRowsPerRank)]
 	var folders, notes []string
 	for _, run := range all {
 		t, err := o.layOutTimeline(run, maxTimelineRows/len(all))

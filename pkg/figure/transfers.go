@@ -34,7 +34,7 @@ func (o Options) Transfers(r *transfers.Recording) (*Figure, error) {
 		return nil, fmt.Errorf("draw figure %s: one rank alone sends nothing: record two or more workers", name)
 	}
 	f := o.newFigure(name, "All-reduce, "+r.Algorithm, "time", "")
-	unitName, unit := element.TimeUnit(r.Duration().Seconds())
+	unitName, unit := element.ChooseTimeUnit(r.Duration().Seconds())
 	f.plot.X.Label.Text = "time (" + unitName + ")"
 	add, copies := arrowPlotter{color: addedTransferColor()}, arrowPlotter{color: copiedTransferColor()}
 	for _, t := range r.Transfers {

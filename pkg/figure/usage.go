@@ -24,7 +24,7 @@ import (
 	"lockstep/pkg/scaling"
 )
 
-const usageName = "usage"
+const usageFigureName = "usage"
 
 // maxUsageLines is the largest number of lines in a panel; a reader cannot distinguish more.
 const maxUsageLines = 8
@@ -34,13 +34,13 @@ const maxUsageLines = 8
 // memory of the GPUs. The samples are read from the files usage-<rank>.csv in the run folder.
 // Options.Run selects the run; by default, it is the one with the most recorded workers.
 func (o Options) Usage(study *scaling.Study) (*Figure, error) {
-	study, err := o.selectSeries(study, usageName)
+	study, err := o.selectSeries(study, usageFigureName)
 	if err != nil {
 		return nil, err
 	}
 	run, records, err := o.findRecordedUsage(study)
 	if err != nil {
-		return nil, fmt.Errorf("draw figure %s: %w", usageName, err)
+		return nil, fmt.Errorf("draw figure %s: %w", usageFigureName, err)
 	}
 	u := newUsageDrawing(o, study, records)
 	var panels []*Figure
@@ -49,7 +49,7 @@ func (o Options) Usage(study *scaling.Study) (*Figure, error) {
 		f, err := u.drawPanel(p)
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("draw figure %s: %w", usageName, err)
+			return nil, fmt.Errorf("draw figure %s: %w", usageFigureName, err)
 		case f == nil:
 			missing = append(missing, p.what)
 		default:
@@ -65,7 +65,7 @@ func (o Options) Usage(study *scaling.Study) (*Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	page.name, page.options = usageName, o
+	page.name, page.options = usageFigureName, o
 	page.caption = u.caption(name, page.caption, missing)
 	page.computeTable = func() { page.table = usageTable(records, u.begin) }
 	if o.WidthInches > 0 {
@@ -133,15 +133,15 @@ func usagePanels() []usagePanel {
 	return []usagePanel{
 		{"CPU", "CPU", fixed("busy cores"), []usageQuantity{
 			{value: func(s usage.Sample) float64 { return s.CPUCores }},
-			{value: func(s usage.Sample) float64 { return s.MachineCPUCores }, name: allProcessesName, perMachine: true, dashes: element.Dashes()[1]},
+			{value: func(s usage.Sample) float64 { return s.MachineCPUCores }, name: allProcessesName, perMachine: true, dashes: element.DashPatterns()[1]},
 		}, "CPU: busy cores of each worker, and of all processes of the machine (dashed)."},
 		{"memory", "Memory", memoryUnit, []usageQuantity{
 			{value: func(s usage.Sample) float64 { return s.MemoryBytes }},
 		}, "Memory: resident memory of each worker."},
 		{"network", "Network", byteRateUnit, []usageQuantity{
 			{value: func(s usage.Sample) float64 { return s.ReceivedBytesPerSecond }, name: "received", perMachine: true},
-			{value: func(s usage.Sample) float64 { return s.SentBytesPerSecond }, name: "sent", perMachine: true, dashes: element.Dashes()[1]},
-			{value: func(s usage.Sample) float64 { return s.LoopbackBytesPerSecond }, name: "within the machine", perMachine: true, dashes: element.Dashes()[2]},
+			{value: func(s usage.Sample) float64 { return s.SentBytesPerSecond }, name: "sent", perMachine: true, dashes: element.DashPatterns()[1]},
+			{value: func(s usage.Sample) float64 { return s.LoopbackBytesPerSecond }, name: "within the machine", perMachine: true, dashes: element.DashPatterns()[2]},
 		}, "Network: all traffic of the machine; traffic of InfiniBand, of shared memory and of unix sockets is not included."},
 		{"power of the processors", "Power of the processors", fixed("W"), []usageQuantity{
 			{value: func(s usage.Sample) float64 { return s.ProcessorWatts }, perMachine: true},
@@ -175,7 +175,7 @@ func byteRateUnit(largest float64) (name string, unit float64) {
 	return "kB/s", 1e3
 }
 
-type usageDrawing struct {
+type usageFigureBuilder struct {
 	options  Options
 	study    *scaling.Study
 	all      []usage.Record
@@ -186,8 +186,8 @@ type usageDrawing struct {
 	epochs   []float64      // seconds since begin at which an epoch ended
 }
 
-func newUsageDrawing(o Options, study *scaling.Study, records []usage.Record) *usageDrawing {
-	u := &usageDrawing{options: o, study: study, all: records, shown: records}
+func newUsageDrawing(o Options, study *scaling.Study, records []usage.Record) *usageFigureBuilder {
+	u := &usageFigureBuilder{options: o, study: study, all: records, shown: records}
 	u.options.Title, u.options.XLabel, u.options.YLabel, u.options.study = "", "", "", ""
 	u.options.WidthInches, u.options.HeightInches = 0, 0 // of the page
 	if n := len(records); n > maxUsageLines {
@@ -227,7 +227,7 @@ func sampleStart(s usage.Sample) time.Time {
 }
 
 // drawPanel draws a panel. It returns nil if none of its quantities was recorded.
-func (u *usageDrawing) drawPanel(p usagePanel) (*Figure, error) {
+func (u *usageFigureBuilder) drawPanel(p usagePanel) (*Figure, error) {
 	extent := element.EmptyExtent()
 	for _, q := range p.quantities {
 		for _, r := range u.quantityRecords(q) {
@@ -240,8 +240,8 @@ func (u *usageDrawing) drawPanel(p usagePanel) (*Figure, error) {
 		return nil, nil
 	}
 	unitName, unit := p.unit(extent.Hi)
-	timeName, timeUnit := element.TimeUnit(u.seconds)
-	f := u.options.newFigure(usageName+"_"+strings.ReplaceAll(p.what, " ", "_"), p.title, "time ("+timeName+")", unitName)
+	timeName, timeUnit := element.ChooseTimeUnit(u.seconds)
+	f := u.options.newFigure(usageFigureName+"_"+strings.ReplaceAll(p.what, " ", "_"), p.title, "time ("+timeName+")", unitName)
 	f.plot.X.Min, f.plot.X.Max = 0, u.seconds/timeUnit
 	element.SetValueAxis(&f.plot.Y, element.Extent{Lo: 0, Hi: extent.Hi / unit}, element.EmptyExtent(), false, false)
 	u.markEpochs(f, timeUnit)
@@ -256,7 +256,7 @@ func (u *usageDrawing) drawPanel(p usagePanel) (*Figure, error) {
 }
 
 // quantityRecords returns the records for which the panel has a line of this quantity.
-func (u *usageDrawing) quantityRecords(q usageQuantity) []usage.Record {
+func (u *usageFigureBuilder) quantityRecords(q usageQuantity) []usage.Record {
 	if q.perMachine {
 		return u.machines
 	}
@@ -264,7 +264,7 @@ func (u *usageDrawing) quantityRecords(q usageQuantity) []usage.Record {
 }
 
 // markEpochs draws a vertical line at the end of each epoch, unless there would be too many lines.
-func (u *usageDrawing) markEpochs(f *Figure, timeUnit float64) {
+func (u *usageFigureBuilder) markEpochs(f *Figure, timeUnit float64) {
 	const most = 50
 	if len(u.epochs) > most {
 		return
@@ -275,9 +275,9 @@ func (u *usageDrawing) markEpochs(f *Figure, timeUnit float64) {
 	}
 }
 
-// drawLine draws the i-th line of a quantity and adds it to the legend. The line has gaps where the
+// drawSeriesLine draws the i-th line of a quantity and adds it to the legend. The line has gaps where the
 // run was interrupted.
-func (u *usageDrawing) drawLine(f *Figure, q usageQuantity, i int, r usage.Record, unit, timeUnit float64) {
+func (u *usageFigureBuilder) drawLine(f *Figure, q usageQuantity, i int, r usage.Record, unit, timeUnit float64) {
 	style := element.NewSeriesStyle(i).Line
 	style.Dashes = q.dashes
 	name := fmt.Sprintf("rank %d", r.Rank)
@@ -316,14 +316,14 @@ func (u *usageDrawing) drawLine(f *Figure, q usageQuantity, i int, r usage.Recor
 		for k, p := range part {
 			x[k], y[k] = p.X, p.Y
 		}
-		f.plot.Add(element.LineWithGlyphs(element.NewTrace(x, y, 0, 1).Condense(), lineOnlyStyle(style))...)
+		f.plot.Add(element.LineWithGlyphs(element.NewLineData(x, y, 0, 1).Condense(), lineOnlyStyle(style))...)
 	}
 	f.legend = append(f.legend, element.LegendEntry{Name: name, Icons: []plot.Thumbnailer{element.LegendKey(lineOnlyStyle(style))}})
 }
 
 // caption describes the page about the run with the given name. panels is the caption of the
 // panels, and missing lists the quantities without a panel.
-func (u *usageDrawing) caption(name, panels string, missing []string) string {
+func (u *usageFigureBuilder) caption(name, panels string, missing []string) string {
 	c := fmt.Sprintf("What the workers of %s and their machines used; n = 1 run, one sample per second, in a long run fewer.", name)
 	if len(u.shown) < len(u.all) {
 		c += fmt.Sprintf(" %d of %s are drawn; the table has all.", len(u.shown), english.FormatCount(len(u.all), "worker"))

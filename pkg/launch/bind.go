@@ -96,9 +96,9 @@ func (r *runningRun) withBinding(ctx context.Context, start func(binding.Binding
 	if r.plan.Sweep.Bind == BindNone {
 		return plan()
 	}
-	folder, err := queue.LocksFolder()
+	folder, err := queue.FindLocksFolder()
 	if err != nil {
 		return err
 	}
-	return queue.WithLock(ctx, folder, plan)
+	return queue.WithQueueLock(ctx, folder, plan)
 }

@@ -34,5 +34,5 @@ func (e *BusyError) Error() string {
 	if e.Cores != "" {
 		return fmt.Sprintf("other users' sweeps have the cores; this one needs %s; wait for them, or start anyway (Now, --now)", e.Cores)
 	}
-	return fmt.Sprintf("%s; wait for it, or start anyway (Now, --now)", (&queue.Record{Study: e.Study, PID: e.PID, Started: e.Since}).DescribeRunning())
+	return fmt.Sprintf("%s; wait for it, or start anyway (Now, --now)", (&queue.SweepRecord{Study: e.Study, PID: e.PID, Started: e.Since}).DescribeRunning())
 }

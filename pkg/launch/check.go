@@ -27,10 +27,10 @@ import (
 // program.
 func Binary(ctx context.Context) (string, error) { return binary.Find(ctx) }
 
-// checkConfigs validates the config of each series before anything starts, for the run with the
+// checkSeriesConfigs validates the config of each series before anything starts, for the run with the
 // most workers, and then sets the config of each run. The workers' lockstep command does the check,
 // because it may be a user's program with its own networks.
-func (p *SweepPlan) checkConfigs(ctx context.Context) error {
+func (p *SweepPlan) checkSeriesConfigs(ctx context.Context) error {
 	largest := map[string]*PlannedRun{} // by series
 	for i := range p.Runs {
 		r := &p.Runs[i]
@@ -50,11 +50,11 @@ func (p *SweepPlan) checkConfigs(ctx context.Context) error {
 		}
 		configs[series] = config
 	}
-	return p.setConfigs(configs)
+	return p.setRunConfigs(configs)
 }
 
-// setConfigs sets the config of each run; configs is by series.
-func (p *SweepPlan) setConfigs(configs map[string]map[string]any) error {
+// setRunConfigs sets the config of each run; configs is by series.
+func (p *SweepPlan) setRunConfigs(configs map[string]map[string]any) error {
 	for i := range p.Runs {
 		r := &p.Runs[i]
 		config := configs[r.Series]
@@ -72,7 +72,7 @@ func (p *SweepPlan) setConfigs(configs map[string]map[string]any) error {
 // checkConfig runs the worker command of r with --check, and returns the config that it prints.
 func (p *SweepPlan) checkConfig(ctx context.Context, r *PlannedRun) (map[string]any, error) {
 	cmd := exec.CommandContext(ctx, r.Command[0], slices.Concat(r.Command[1:], []string{"--check", strconv.Itoa(r.Workers)})...)
-	cmd.Env = process.Environment(nil, append(rendezvous.RankVariables(), "LOCKSTEP_TOKEN")...)
+	cmd.Env = process.ModifiedEnvironment(nil, append(rendezvous.RankVariables(), "LOCKSTEP_TOKEN")...)
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
@@ -174,7 +174,7 @@ func (p *SweepPlan) chooseAction(r *PlannedRun) error {
 	}
 	switch {
 	case before.Info.Status == runs.StatusDone && len(before.Epochs) >= r.Epochs:
-		r.Action, r.Reason = ActionNone, reasonDone
+		r.Action, r.Reason = ActionNone, reasonRunDone
 	case r.Program:
 		return fmt.Errorf("run %s: the run in %s is unfinished, and only runs of a config can be resumed: delete the folder to run it again", r.Name, r.Dir)
 	case !p.Sweep.Resume:

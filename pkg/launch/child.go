@@ -72,7 +72,7 @@ func (p *SweepPlan) startInSeparateProcess(ctx context.Context) (*externalSweep,
 	m := newExternalSweep(r)
 	go func() {
 		if p.Sweep.Output != nil {
-			m.copyLog(p.Sweep.Output, log.Name())
+			m.followLog(p.Sweep.Output, log.Name())
 		}
 		<-ended // until then, an open stdin tells the process that this kernel is alive
 		_ = stdin.Close()
@@ -84,11 +84,11 @@ const startPollInterval = 2 * time.Millisecond
 
 // send writes the request to stdin, the standard input of cmd, and waits until that process has
 // started the sweep. It returns the sweep's record. ended is closed when the process has ended.
-func (o childRequest) send(ctx context.Context, cmd *exec.Cmd, stdin io.Writer, ended <-chan struct{}) (*queue.Record, error) {
+func (o childRequest) send(ctx context.Context, cmd *exec.Cmd, stdin io.Writer, ended <-chan struct{}) (*queue.SweepRecord, error) {
 	// Until the sweep has started, an interrupt of the cell ends the process.
 	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Kill() })
 	defer stop()
-	fail := func(err error) (*queue.Record, error) {
+	fail := func(err error) (*queue.SweepRecord, error) {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
@@ -144,7 +144,7 @@ func newRefusal(err error) *queue.Refusal {
 	return r
 }
 
-func (m *externalSweep) copyLog(w io.Writer, path string) {
+func (m *externalSweep) followLog(w io.Writer, path string) {
 	f, err := os.Open(path)
 	if err != nil {
 		return
@@ -175,7 +175,7 @@ func Serve(ctx context.Context, in io.Reader, log io.Writer) (*Job, error) {
 		signal.Ignore(syscall.SIGHUP) // it continues after the end of the session that launched it
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	l, err := o.start(ctx)
+	l, err := o.startRequestedSweep(ctx)
 	if err != nil {
 		cancel(nil)
 		r := p.newRecord(o.ID)
@@ -187,14 +187,14 @@ func Serve(ctx context.Context, in io.Reader, log io.Writer) (*Job, error) {
 		if p.Sweep.Detach {
 			l.markOrphaned()
 		} else {
-			cancel(queue.ErrKernelEnded)
+			cancel(queue.ErrNotebookKernelEnded)
 		}
 	}()
 	return &Job{dir: p.Dir, name: p.Sweep.Study, backend: l}, nil
 }
 
-// start starts the sweep in this process, unless a program of another build made the plan.
-func (o childRequest) start(ctx context.Context) (*inProcessSweep, error) {
+// startRequestedSweep starts the sweep in this process, unless a program of another build made the plan.
+func (o childRequest) startRequestedSweep(ctx context.Context) (*inProcessSweep, error) {
 	if o.Plan.Build != buildid.ID {
 		return nil, fmt.Errorf("start sweep by the lockstep command: got build %q, want build %q of the kernel: build both from the same sources", buildid.ID, o.Plan.Build)
 	}

@@ -42,7 +42,7 @@ type JobList []JobInfo
 // machine, the latest ones that have ended since the machine was started, and the latest ones on
 // Slurm.
 func Jobs() (JobList, error) {
-	folder, err := queue.LocksFolder()
+	folder, err := queue.FindLocksFolder()
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func slurmJobs() (JobList, error) {
 	return list, nil
 }
 
-func toJobInfo(r *queue.Record) JobInfo {
+func toJobInfo(r *queue.SweepRecord) JobInfo {
 	info := JobInfo{
 		Study: r.Study, Dir: r.Dir, State: r.State, PID: r.PID, Started: r.Started, Ended: r.Ended,
 		Runs: len(r.Runs), Waits: r.WaitsFor, Error: r.Error, Detach: r.Detach, Site: r.Site,
@@ -169,7 +169,7 @@ func Attach(study string) (*Job, error) {
 			job.backend = attachSlurm(r)
 			return job, nil
 		}
-		if !r.HasEnded() && r.IsAlive() {
+		if !r.HasEnded() && r.HasLiveProcess() {
 			job.backend = newExternalSweep(r)
 			return job, nil
 		}
@@ -188,7 +188,7 @@ func Attach(study string) (*Job, error) {
 			return job, nil
 		}
 	}
-	if len(all) == 0 && slurmsubmit.HasJobs(dir) {
+	if len(all) == 0 && slurmsubmit.HasSubmittedJobs(dir) {
 		return nil, fmt.Errorf("attach %s: the launcher ended before it had recorded its Slurm jobs: launch the same sweep again, which finds the jobs in the queue", study)
 	}
 	if len(all) == 0 {

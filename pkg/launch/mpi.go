@@ -99,7 +99,7 @@ func (p *SweepPlan) mpiArguments(r *PlannedRun, ports []string) ([]string, error
 	if r.Program && r.TFConfig {
 		task.TFAddresses = localAddresses(ports)
 	}
-	command, err := task.Command(p.processCommand(r))
+	command, err := task.LaunchCommand(p.processCommand(r))
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +149,7 @@ func (s Sweep) mpiEnvironment(ctx context.Context) ([]string, error) {
 			return nil, err
 		}
 	}
-	return process.Environment(set, append(rendezvous.RankVariables(), train.BindingVariable, "LOCKSTEP_TOKEN")...), nil
+	return process.ModifiedEnvironment(set, append(rendezvous.RankVariables(), train.BindingVariable, "LOCKSTEP_TOKEN")...), nil
 }
 
 // startMPI starts mpirun, which starts the workers of the run. The caller's goroutine must stay

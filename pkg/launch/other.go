@@ -22,7 +22,7 @@ type externalSweep struct {
 	path string // of the sweep's record; empty for a single run
 
 	mu     sync.Mutex
-	record *queue.Record // as last read
+	record *queue.SweepRecord // as last read
 	runs   []*externalRun
 }
 
@@ -31,22 +31,24 @@ type externalRun struct {
 	lines output.LineCounter
 }
 
-func newExternalSweep(r *queue.Record) *externalSweep { return &externalSweep{path: r.Path, record: r} }
+func newExternalSweep(r *queue.SweepRecord) *externalSweep {
+	return &externalSweep{path: r.Path, record: r}
+}
 
 // newSingleRunRecord returns a record for a run in dir that the process owner trains without a launcher.
-func newSingleRunRecord(dir string, owner runs.Owner) *queue.Record {
+func newSingleRunRecord(dir string, owner runs.Owner) *queue.SweepRecord {
 	n := queue.RunRecord{Name: filepath.Base(dir), Dir: dir, State: StateRunning, Started: owner.Started}
 	if read, err := runs.Read(dir); err == nil {
 		n.Workers, n.Seed = read.Info.Workers, read.Info.Seed
 	}
-	return &queue.Record{
+	return &queue.SweepRecord{
 		Study: filepath.Base(filepath.Dir(dir)), Dir: filepath.Dir(dir), PID: owner.PID, Host: owner.Host,
 		Started: owner.Started, State: StateRunning, Runs: []queue.RunRecord{n},
 	}
 }
 
-// refresh reads the record again and checks whether the process is alive. The caller holds mu.
-func (m *externalSweep) refresh() {
+// refreshRecord reads the record again and checks whether the process is alive. The caller holds mu.
+func (m *externalSweep) refreshRecord() {
 	if m.record.HasEnded() {
 		return
 	}
@@ -55,7 +57,7 @@ func (m *externalSweep) refresh() {
 		return
 	}
 	// This is checked first: the process writes its last record before it ends.
-	alive := m.record.IsAlive()
+	alive := m.record.HasLiveProcess()
 	if r, err := queue.ReadRecord(m.path); err == nil {
 		m.record = r
 	}
@@ -101,7 +103,7 @@ func (m *externalSweep) markKilled(cause error) {
 func (m *externalSweep) hasEnded() (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.refresh()
+	m.refreshRecord()
 	switch {
 	case !m.record.HasEnded():
 		return false, nil
@@ -121,7 +123,7 @@ func (e *canceledError) Is(target error) bool { return target == context.Cancele
 func (m *externalSweep) waitsFor() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.refresh()
+	m.refreshRecord()
 	return m.record.WaitsFor
 }
 
@@ -131,8 +133,8 @@ func (m *externalSweep) done() <-chan struct{} { return nil }
 func (m *externalSweep) isOwn() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.refresh()
-	return m.record.IsOwn()
+	m.refreshRecord()
+	return m.record.BelongsToThisProcess()
 }
 
 // isEnding returns false: canceling a context in this process does not end the sweep's process.
@@ -141,17 +143,17 @@ func (m *externalSweep) isEnding() bool { return false }
 func (m *externalSweep) status() []RunStatus {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.refresh()
+	m.refreshRecord()
 	var all []RunStatus
 	for i, n := range m.record.Runs {
 		if i == len(m.runs) {
 			m.runs = append(m.runs, &externalRun{newAttachedRun(n), output.LineCounter{Path: filepath.Join(n.Dir, runs.WorkerLogName(0))}})
 		}
 		r := m.runs[i]
-		r.update(n)
+		r.updateFromRecord(n)
 		s := r.status(&r.PlannedRun)
 		if n.State != StateWaiting {
-			s.Lines, s.Line = r.lines.Read()
+			s.Lines, s.Line = r.lines.ReadNewLines()
 		}
 		if m.record.HasEnded() {
 			s.markNotStarted()
@@ -166,7 +168,7 @@ func (m *externalSweep) status() []RunStatus {
 func (m *externalSweep) end(atOnce bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.refresh()
+	m.refreshRecord()
 	r := m.record
 	switch {
 	case r.HasEnded():
@@ -190,7 +192,7 @@ func (m *externalSweep) end(atOnce bool) error {
 	}
 	err = p.Signal(syscall.SIGTERM)
 	if atOnce && err == nil { // a second signal makes it kill the workers
-		time.Sleep(signalInterval)
+		time.Sleep(minSignalInterval)
 		err = p.Signal(syscall.SIGTERM)
 	}
 	if err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -210,19 +212,19 @@ func (m *externalSweep) isProcessAlive() (alive bool, err error) {
 		}
 		return alive, err
 	}
-	folder, err := queue.LocksFolder()
+	folder, err := queue.FindLocksFolder()
 	if err != nil {
 		return false, err
 	}
 	e := queue.Entry{Folder: folder, ID: r.ID, State: queue.EntryWaiting}
-	if !e.IsAlive() {
+	if !e.HasLiveProcess() {
 		return false, nil
 	}
-	if held, known := e.IsOpenIn(r.PID); known && !held && e.IsAlive() {
+	if held, known := e.IsFileOpenIn(r.PID); known && !held && e.HasLiveProcess() {
 		return true, fmt.Errorf("the process of the sweep is not pid %d of this machine; if it is in another container, use lockstep stop there", r.PID)
 	}
 	return true, nil
 }
 
-// signalInterval is the time between two signals, so that the operating system does not merge them.
-const signalInterval = 100 * time.Millisecond
+// minSignalInterval is the time between two signals, so that the operating system does not merge them.
+const minSignalInterval = 100 * time.Millisecond

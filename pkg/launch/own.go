@@ -35,7 +35,7 @@ type inProcessSweep struct {
 	claim *cores.Claim // on cores of the machine; nil if users do not share it, or if it is not this sweep's turn
 
 	mu     sync.Mutex
-	record *queue.Record
+	record *queue.SweepRecord
 	entry  *queue.LockedEntry // in the queue
 }
 
@@ -60,16 +60,16 @@ func (*runsInUseError) Error() string { return "another process is training thes
 // no other sweep is before it. If another process has begun to train the same runs since the sweep
 // was planned, startInThisProcess starts nothing and returns a *runsInUseError.
 func (p *SweepPlan) startInThisProcess(ctx context.Context, id string, kernel int) (*inProcessSweep, error) {
-	folder, err := queue.LocksFolder()
+	folder, err := queue.FindLocksFolder()
 	if err != nil {
 		return nil, err
 	}
 	l, s := newInProcessSweep(p), &p.Sweep
 	l.record = p.newRecord(id)
 	l.record.PID, l.record.State, l.record.Detach, l.record.Kernel = os.Getpid(), StateWaiting, s.Detach, kernel
-	var first *queue.Record
-	err = queue.WithLock(ctx, folder, func() error {
-		owner, _, err := findOwner(folder, p.Dir, p.runDirs())
+	var first *queue.SweepRecord
+	err = queue.WithQueueLock(ctx, folder, func() error {
+		owner, _, err := findRunOwner(folder, p.Dir, p.runDirs())
 		if err == nil && owner != nil {
 			err = &runsInUseError{}
 		}
@@ -103,7 +103,7 @@ func (p *SweepPlan) startInThisProcess(ctx context.Context, id string, kernel in
 			err = &BusyError{Study: first.Study, PID: first.PID, Since: first.Started}
 		}
 	default:
-		hasCores, err = l.tryCores()
+		hasCores, err = l.tryTakeCores()
 	}
 	if err != nil {
 		if l.entry != nil {
@@ -118,12 +118,12 @@ func (p *SweepPlan) startInThisProcess(ctx context.Context, id string, kernel in
 	return l, nil
 }
 
-func (p *SweepPlan) newRecord(id string) *queue.Record {
+func (p *SweepPlan) newRecord(id string) *queue.SweepRecord {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "unknown"
 	}
-	return &queue.Record{
+	return &queue.SweepRecord{
 		Schema: p.Schema, Build: p.Build, ID: id, Study: p.Sweep.Study, Dir: p.Dir, Host: host, Started: time.Now(), Path: queue.RecordPath(p.Dir, id),
 	}
 }
@@ -137,7 +137,7 @@ func (l *inProcessSweep) runAll(queued, hasCores bool) {
 	defer close(l.ended)
 	defer l.cancel()
 	if queued {
-		l.err = l.awaitTurn()
+		l.err = l.awaitQueueTurn()
 	}
 	if l.err == nil && !hasCores {
 		l.err = l.awaitCores()
@@ -159,13 +159,13 @@ func (l *inProcessSweep) runAll(queued, hasCores bool) {
 	l.err = errors.Join(l.err, runfolder.WrapWriteError("write record of sweep", l.record.Write()), l.entry.MarkEnded())
 }
 
-// awaitTurn waits until no other sweep is before this one. It then checks the run folders again,
+// awaitQueueTurn waits until no other sweep is before this one. It then checks the run folders again,
 // because they may have changed in the meantime.
-func (l *inProcessSweep) awaitTurn() error {
+func (l *inProcessSweep) awaitQueueTurn() error {
 	tick := time.NewTicker(queue.Interval)
 	defer tick.Stop()
 	for {
-		first, err := l.entry.TryRun(l.ctx)
+		first, err := l.entry.TryMarkRunning(l.ctx)
 		if err != nil {
 			return err
 		}
@@ -175,7 +175,7 @@ func (l *inProcessSweep) awaitTurn() error {
 		l.setWaitsFor(first.WaitNote())
 		select {
 		case <-l.ctx.Done():
-			return queue.EndCause(l.ctx)
+			return queue.ContextEndError(l.ctx)
 		case <-tick.C:
 		}
 	}
@@ -300,20 +300,20 @@ func (l *inProcessSweep) markOrphaned() {
 	l.saveRecord()
 }
 
-// findOwner looks for a process that trains, or waits to train, an unfinished run. dirs lists the
-// run folders, dir is the study's folder, and folder the locks folder. findOwner returns the record
+// findRunOwner looks for a process that trains, or waits to train, an unfinished run. dirs lists the
+// run folders, dir is the study's folder, and folder the locks folder. findRunOwner returns the record
 // of the process's sweep, a new record if the process trains the run without a launcher, or nil if
 // there is no such process.
 //
-// If the launcher of a process was killed, findOwner kills that process too, and describes this in
+// If the launcher of a process was killed, findRunOwner kills that process too, and describes this in
 // note.
-func findOwner(folder, dir string, dirs []string) (owner *queue.Record, note string, err error) {
+func findRunOwner(folder, dir string, dirs []string) (owner *queue.SweepRecord, note string, err error) {
 	sweeps, err := queue.ListEntries(folder)
 	if err != nil {
 		return nil, "", err
 	}
 	for _, e := range sweeps {
-		if filepath.Dir(filepath.Dir(e.Record)) != dir || e.State == queue.EntryEnded || !e.IsAlive() {
+		if filepath.Dir(filepath.Dir(e.Record)) != dir || e.State == queue.EntryEnded || !e.HasLiveProcess() {
 			continue
 		}
 		r, err := queue.ReadRecord(e.Record)
@@ -337,7 +337,7 @@ func findOwner(folder, dir string, dirs []string) (owner *queue.Record, note str
 }
 
 // findTrainingProcess returns a record for a run in dirs that a process trains without a launcher, or nil.
-func findTrainingProcess(dirs []string) (*queue.Record, error) {
+func findTrainingProcess(dirs []string) (*queue.SweepRecord, error) {
 	for _, dir := range dirs {
 		owner, alive, err := runs.OwnerOf(dir)
 		if err != nil {

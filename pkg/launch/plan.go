@@ -55,12 +55,12 @@ type SweepPlan struct {
 	// program. A plan can be shown without them.
 	Unchecked []string `json:"unchecked,omitempty"`
 
-	dry      bool            // whether nothing will be started
-	mpirun   mpirun.Launcher // with OnMPI
-	leftOver string          // a note about processes of a killed launcher that were ended; "" if none
-	owner    *queue.Record   // of the process that trains runs of the sweep; nil if none
-	waits    string          // a line about the sweep that this one would wait for; "" if none, and if it is about to start
-	jobs     jobPlan         // with OnSlurm
+	dry      bool               // whether nothing will be started
+	mpirun   mpirun.Launcher    // with OnMPI
+	leftOver string             // a note about processes of a killed launcher that were ended; "" if none
+	owner    *queue.SweepRecord // of the process that trains runs of the sweep; nil if none
+	waits    string             // a line about the sweep that this one would wait for; "" if none, and if it is about to start
+	jobs     slurmJobPlan       // with OnSlurm
 
 	claimed   []int  // CPUs that the started sweep has taken; nil if users do not share the machine by CPUs
 	disturbed string // why sweeps of other users disturb the started sweep; "" if they do not
@@ -113,7 +113,7 @@ func planSweep(ctx context.Context, on, profile string, s Sweep, dry bool) (*Swe
 	if on == OnSlurm {
 		p.Sweep.Oversubscribe = false // it compares with the cores of this machine
 	}
-	if err := p.plan(ctx); err != nil {
+	if err := p.computePlan(ctx); err != nil {
 		return nil, fmt.Errorf("launch %s: %w", p.Sweep.Study, err)
 	}
 	return p, nil
@@ -122,8 +122,8 @@ func planSweep(ctx context.Context, on, profile string, s Sweep, dry bool) (*Swe
 // threadsPerWorker is the least number of threads of a worker of Lockstep: Go's runtime and the training.
 const threadsPerWorker = 8
 
-// plan implements planSweep. The sweep has been validated and has its defaults.
-func (p *SweepPlan) plan(ctx context.Context) error {
+// computePlan implements planSweep. The sweep has been validated and has its defaults.
+func (p *SweepPlan) computePlan(ctx context.Context) error {
 	s := &p.Sweep
 	findLogs := runs.PlanLogs
 	if !p.dry {
@@ -156,7 +156,7 @@ func (p *SweepPlan) plan(ctx context.Context) error {
 		return err
 	}
 	if !s.hasCommand() {
-		if err := p.checkConfigs(ctx); err != nil {
+		if err := p.checkSeriesConfigs(ctx); err != nil {
 			return err
 		}
 	}
@@ -174,7 +174,7 @@ func (p *SweepPlan) plan(ctx context.Context) error {
 	if p.On == OnSlurm {
 		return p.planJobs(ctx)
 	}
-	if p.owner, err = p.findOwner(); err != nil || p.owner != nil {
+	if p.owner, err = p.findRunOwner(); err != nil || p.owner != nil {
 		return err
 	}
 	if err := p.chooseActions(); err != nil {
@@ -184,7 +184,7 @@ func (p *SweepPlan) plan(ctx context.Context) error {
 		return err
 	}
 	if p.dry {
-		p.waits, err = s.describeWait()
+		p.waits, err = s.describeExpectedWait()
 	} else {
 		p.noteSharingProblem()
 	}
@@ -270,21 +270,21 @@ func (p *SweepPlan) runDirs() []string {
 	return dirs
 }
 
-// findOwner returns the record of the process that trains, or waits to train, runs of the sweep, or
+// findRunOwner returns the record of the process that trains, or waits to train, runs of the sweep, or
 // nil. If the sweep is about to be started, it first ends the processes that a killed launcher has
 // left behind in the run folders.
-func (p *SweepPlan) findOwner() (*queue.Record, error) {
+func (p *SweepPlan) findRunOwner() (*queue.SweepRecord, error) {
 	if !p.dry {
-		folder, err := queue.LocksFolder()
+		folder, err := queue.FindLocksFolder()
 		if err != nil {
 			return nil, err
 		}
-		owner, note, err := findOwner(folder, p.Dir, p.runDirs())
+		owner, note, err := findRunOwner(folder, p.Dir, p.runDirs())
 		p.leftOver = note
 		return owner, err
 	}
 	for _, r := range queue.ReadRecords(p.Dir) {
-		if !r.HasEnded() && r.Site == "" && r.IsAlive() {
+		if !r.HasEnded() && r.Site == "" && r.HasLiveProcess() {
 			return r, nil
 		}
 	}

@@ -179,7 +179,7 @@ func TestNotStartedByAnotherProcess(t *testing.T) {
 func TestAttachRefusesUnknownRecords(t *testing.T) {
 	ownQueue(t)
 	dir := t.TempDir()
-	r := &queue.Record{Schema: queue.RecordSchema + 1, Build: "0123456789abcdef", ID: queue.NewSweepID(time.Now()), Study: "x", Dir: dir, State: StateRunning, Site: "local-test"}
+	r := &queue.SweepRecord{Schema: queue.RecordSchema + 1, Build: "0123456789abcdef", ID: queue.NewSweepID(time.Now()), Study: "x", Dir: dir, State: StateRunning, Site: "local-test"}
 	r.Path = queue.RecordPath(dir, r.ID)
 	if err := os.Mkdir(filepath.Dir(r.Path), 0o755); err != nil {
 		t.Fatal(err)

@@ -27,7 +27,7 @@ const (
 	ActionNone     = "none"
 )
 
-const reasonDone = "done"
+const reasonRunDone = "done"
 
 // PlannedRun is one run of a SweepPlan.
 type PlannedRun struct {

@@ -58,9 +58,9 @@ type SlurmOptions struct {
 // defaultJobSignal gives the workers two minutes to finish the current step and to save.
 const defaultJobSignal = "USR1@120"
 
-type jobPlan struct {
+type slurmJobPlan struct {
 	profile     *site.Profile // the profile of the site; if the sweep is not submitted, batch has no unknown values of it
-	batch       slurmsubmit.JobSet
+	batch       slurmsubmit.SweepJobs
 	client      slurm.Client
 	unknown     []string                // keys of unknown values of the profile that the jobs depend on
 	cluster     *site.Cluster           // as Slurm describes it; nil before it was asked, and if it is not on this machine
@@ -97,7 +97,7 @@ func Slurm(ctx context.Context, name string, s Sweep) (*Job, error) {
 			return nil, fmt.Errorf("launch %s: show job scripts: %w; nothing was submitted", p.Sweep.Study, err)
 		}
 	}
-	m, err := p.submit(ctx)
+	m, err := p.submitJobs(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("launch %s: %w", p.Sweep.Study, err)
 	}
@@ -105,8 +105,8 @@ func Slurm(ctx context.Context, name string, s Sweep) (*Job, error) {
 	return job, p.showMessage(job.note)
 }
 
-// describeJobs writes to b the job scripts of the plan, and what is not checked and not known.
-func (p *SweepPlan) describeJobs(b *strings.Builder) {
+// describeJobScripts writes to b the job scripts of the plan, and what is not checked and not known.
+func (p *SweepPlan) describeJobScripts(b *strings.Builder) {
 	for _, what := range p.Unchecked {
 		fmt.Fprintf(b, "# not checked here: %s\n", what)
 	}
@@ -124,7 +124,7 @@ func (p *SweepPlan) describeJobs(b *strings.Builder) {
 	}
 	b.WriteString(p.jobs.submissions.String())
 	for i := range p.Runs {
-		if r := &p.Runs[i]; r.StudyLogs != "" && r.Reason != reasonDone {
+		if r := &p.Runs[i]; r.StudyLogs != "" && r.Reason != reasonRunDone {
 			fmt.Fprintf(b, "# %s: after the run, the next command or notebook that shows the sweep would write its study log to %s\n", r.Name, r.StudyLogs)
 		}
 	}
@@ -135,7 +135,7 @@ func (p *SweepPlan) loadSite() (err error) {
 	if j.profile, err = site.Load(p.Site); err != nil {
 		return err
 	}
-	j.batch = slurmsubmit.JobSet{ID: queue.NewSweepID(time.Now()), Site: p.Site, Profile: j.profile}
+	j.batch = slurmsubmit.SweepJobs{ID: queue.NewSweepID(time.Now()), Site: p.Site, Profile: j.profile}
 	if p.dry {
 		j.batch.Profile = j.profile.WithoutUnknown()
 	}
@@ -166,7 +166,7 @@ func (p *SweepPlan) planJobs(ctx context.Context) error {
 // planSubmissions plans the submissions. It returns an error if Slurm would refuse one of the jobs
 // or let it wait for ever.
 func (p *SweepPlan) planSubmissions(ctx context.Context) (err error) {
-	var found, warnings slurmsubmit.Problems
+	var found, warnings slurmsubmit.RunProblems
 	var finished []estimate.FinishedRun
 	if p.Sweep.Slurm.Time > 0 {
 		finished = estimate.ReadFinishedRuns(p.Dir)
@@ -189,13 +189,13 @@ func (p *SweepPlan) planSubmissions(ctx context.Context) (err error) {
 		if r.NSys {
 			planned.Profiler = nsysProgram
 		}
-		j = batch.CompleteJob(j, planned)
+		j = batch.AddCommonSettings(j, planned)
 		if p.dry {
-			j = p.addUnknownKeys(j)
+			j = p.noteUnknownProfileKeys(j)
 		}
 		j.Part = p.Sweep.Slurm.OneJob
 		if r.Action == ActionStart {
-			j.Estimate, j.Source = p.toEstimate(r).EstimateDuration(finished)
+			j.Estimate, j.Source = p.toPendingRun(r).EstimateDuration(finished)
 		}
 		cluster, err := p.readClusterOnce(ctx)
 		if err != nil {
@@ -213,7 +213,7 @@ func (p *SweepPlan) planSubmissions(ctx context.Context) (err error) {
 		if !found.IsEmpty() {
 			continue
 		}
-		if err := batch.SetScript(j, planned); err != nil {
+		if err := batch.SetJobScript(j, planned); err != nil {
 			return err
 		}
 	}
@@ -229,7 +229,7 @@ func (p *SweepPlan) planSubmissions(ctx context.Context) (err error) {
 		problems = append(problems, problem.String())
 	}
 	if p.Sweep.Slurm.OneJob && len(problems) == 0 {
-		return p.planOneJob(ctx)
+		return p.planSharedJob(ctx)
 	}
 	if len(problems) > 0 {
 		return &train.UsageError{Err: fmt.Errorf("%s; nothing was submitted", strings.Join(problems, "\n"))}
@@ -238,9 +238,9 @@ func (p *SweepPlan) planSubmissions(ctx context.Context) (err error) {
 	return err
 }
 
-// planOneJob plans the job that executes all runs one after another. Its nodes, and the tasks, CPUs
+// planSharedJob plans the job that executes all runs one after another. Its nodes, and the tasks, CPUs
 // and GPUs on each node, are the largest numbers that any run needs.
-func (p *SweepPlan) planOneJob(ctx context.Context) error {
+func (p *SweepPlan) planSharedJob(ctx context.Context) error {
 	batch := &p.jobs.batch
 	var all site.Job
 	cpus := 0 // of a node
@@ -306,9 +306,9 @@ func (p *SweepPlan) readCluster(ctx context.Context) (*site.Cluster, error) {
 	return cluster, nil
 }
 
-// addUnknownKeys records which keys that j depends on are unknown in the site profile. It returns j
+// noteUnknownProfileKeys records which keys that j depends on are unknown in the site profile. It returns j
 // with a comment for each of them at the beginning of the job script.
-func (p *SweepPlan) addUnknownKeys(j site.Job) site.Job {
+func (p *SweepPlan) noteUnknownProfileKeys(j site.Job) site.Job {
 	var lines []string
 	for _, key := range p.jobs.profile.Unknown(j) {
 		if !slices.Contains(p.jobs.unknown, key) {
@@ -323,7 +323,7 @@ func (p *SweepPlan) addUnknownKeys(j site.Job) site.Job {
 	return j
 }
 
-func (p *SweepPlan) toEstimate(r *PlannedRun) estimate.PendingRun {
+func (p *SweepPlan) toPendingRun(r *PlannedRun) estimate.PendingRun {
 	e := estimate.PendingRun{Workers: r.Workers, Epochs: r.Epochs, Config: r.Config, GlobalBatch: p.Sweep.GlobalBatch > 0, Threads: p.Sweep.Threads}
 	if r.Program {
 		e.Command = r.Command
@@ -372,7 +372,7 @@ func (p *SweepPlan) newSiteJob(r *PlannedRun) (site.Job, error) {
 	o := p.Sweep.Slurm
 	j := site.Job{
 		Name: p.Sweep.Study + "-" + r.Name, Folder: r.Dir, CPUsPerTask: o.CPUsPerTask, Memory: o.Memory, Time: o.Time, Account: o.Account, Partition: o.Partition,
-		Reservation: o.Reservation, Dependency: o.Dependency, Output: slurmsubmit.OutputName("%j"), Signal: o.Signal, Requeue: true, MPI: o.MPI,
+		Reservation: o.Reservation, Dependency: o.Dependency, Output: slurmsubmit.JobOutputName("%j"), Signal: o.Signal, Requeue: true, MPI: o.MPI,
 	}
 	switch j.Signal {
 	case "":
@@ -402,11 +402,11 @@ func (p *SweepPlan) newSiteJob(r *PlannedRun) (site.Job, error) {
 	return j, nil
 }
 
-// submit submits the jobs of the runs that are to be done, and returns the sweep. On failure, it
+// submitJobs submits the jobs of the runs that are to be done, and returns the sweep. On failure, it
 // cancels the jobs and removes what it has written.
-func (p *SweepPlan) submit(ctx context.Context) (*slurmSweep, error) {
+func (p *SweepPlan) submitJobs(ctx context.Context) (*slurmSweep, error) {
 	for i := range p.Runs {
-		if r := &p.Runs[i]; r.Reason == reasonDone { // perhaps no process was attached to the sweep when the run ended
+		if r := &p.Runs[i]; r.Reason == reasonRunDone { // perhaps no process was attached to the sweep when the run ended
 			if err := r.writeStudyLog(); err != nil {
 				return nil, err
 			}

@@ -28,7 +28,7 @@ func (p *SweepPlan) String() string {
 	var b strings.Builder
 	switch {
 	case p.On == OnSlurm:
-		p.describeJobs(&b)
+		p.describeJobScripts(&b)
 	case p.owner != nil && p.owner.Path == "":
 		fmt.Fprintf(&b, "# %s is being trained: nothing to start; its progress would be shown\n", p.owner.Study)
 	case p.owner != nil:
@@ -66,12 +66,12 @@ func (p *SweepPlan) describeProcesses(b *strings.Builder) {
 	}
 }
 
-// describeWait describes what s would have to wait for on this machine, or returns "" if nothing.
-func (s *Sweep) describeWait() (string, error) {
+// describeExpectedWait describes what s would have to wait for on this machine, or returns "" if nothing.
+func (s *Sweep) describeExpectedWait() (string, error) {
 	if !s.mustQueue() {
 		return "", nil
 	}
-	folder, err := queue.LocksFolder()
+	folder, err := queue.FindLocksFolder()
 	if err != nil {
 		return "", err
 	}
@@ -92,10 +92,10 @@ func formatCommand(variables, argv []string) string {
 	var words []string
 	for _, kv := range variables {
 		name, value, _ := strings.Cut(kv, "=")
-		words = append(words, name+"="+process.QuoteArgument(value))
+		words = append(words, name+"="+process.QuoteShellArgument(value))
 	}
 	for _, arg := range argv {
-		words = append(words, process.QuoteArgument(arg))
+		words = append(words, process.QuoteShellArgument(arg))
 	}
 	return strings.Join(words, " ") + "\n"
 }

@@ -44,7 +44,7 @@ func kernelOf(t *testing.T, s Sweep) (*exec.Cmd, *transcript) {
 		// Its sweep must not write into a folder that is being removed.
 		dir := filepath.Join(s.Logs, s.withDefaults().Study)
 		soon(t, "the sweep ends", func() bool {
-			return !slices.ContainsFunc(queue.ReadRecords(dir), func(r *queue.Record) bool { return r.IsAlive() })
+			return !slices.ContainsFunc(queue.ReadRecords(dir), func(r *queue.SweepRecord) bool { return r.HasLiveProcess() })
 		})
 	})
 	return c, out
@@ -162,12 +162,12 @@ func TestCancelSignalsOnlyTheSweep(t *testing.T) {
 	defer func() { _ = bystander.Process.Kill(); _ = bystander.Wait() }()
 	// Each case has a copy of the record.
 	for _, tt := range []struct {
-		change func(*queue.Record)
+		change func(*queue.SweepRecord)
 		want   string
 	}{
-		{func(r *queue.Record) { r.PID = bystander.Process.Pid }, "is not pid "},
-		{func(r *queue.Record) { r.PID = os.Getpid() }, "this program runs the sweep"},
-		{func(r *queue.Record) { r.Host = "elsewhere" }, "the sweep runs on elsewhere: use lockstep stop there"},
+		{func(r *queue.SweepRecord) { r.PID = bystander.Process.Pid }, "is not pid "},
+		{func(r *queue.SweepRecord) { r.PID = os.Getpid() }, "this program runs the sweep"},
+		{func(r *queue.SweepRecord) { r.Host = "elsewhere" }, "the sweep runs on elsewhere: use lockstep stop there"},
 	} {
 		changed, err := queue.ReadRecord(m.path)
 		if err != nil {

@@ -134,14 +134,14 @@ func TestWorkersThatCannotBeDivided(t *testing.T) {
 	s := Sweep{Config: "unet2d-cells", Workers: []int{1, 3, 4}, Oversubscribe: true}.withDefaults()
 	p := &SweepPlan{Sweep: s, Runs: planTestRuns(t, s)}
 	configs := map[string]map[string]any{p.Runs[0].Series: {"strategy": map[string]any{"name": "multiworker", "replicas": 2.0}}}
-	err := p.setConfigs(configs)
+	err := p.setRunConfigs(configs)
 	wantError(t, err, "strategy multiworker: 1 worker cannot be divided")
 	var usage *train.UsageError
 	if !errors.As(err, &usage) {
 		t.Errorf("%T, want a *train.UsageError", err)
 	}
 	p.Runs = p.Runs[2:]
-	if err := p.setConfigs(configs); err != nil || p.Runs[0].workersPerProcess() != 2 {
+	if err := p.setRunConfigs(configs); err != nil || p.Runs[0].workersPerProcess() != 2 {
 		t.Errorf("4 workers: %v, %d replicas in each process", err, p.Runs[0].workersPerProcess())
 	}
 }

@@ -106,7 +106,7 @@ func (r *runningRun) runCommand(ctx context.Context) error {
 		load.Begin()
 		stopUsage := func() {}
 		err = r.runWorkers(ctx, func(c *workers.Group, b binding.Binding) error {
-			stopUsage = runfolder.RecordUsage(r.Dir, c.ProcessIDs(), func(err error) { _ = w.Log("note: %v", err) })
+			stopUsage = runfolder.RecordResourceUsage(r.Dir, c.ProcessIDs(), func(err error) { _ = w.Log("note: %v", err) })
 			err := w.UpdateInfo(func(i *runs.Info) {
 				i.Binding = &b.Binding
 				if b.Disturbed != "" {
@@ -129,7 +129,7 @@ func (r *runningRun) runCommand(ctx context.Context) error {
 // have ended. The error describes the workers that failed.
 func (r *runningRun) runWorkers(ctx context.Context, started func(*workers.Group, binding.Binding) error) error {
 	if ctx.Err() != nil {
-		return queue.EndCause(ctx)
+		return queue.ContextEndError(ctx)
 	}
 	var c *workers.Group
 	b := workers.MPIBinding(r.plan.disturbed)
@@ -154,7 +154,7 @@ func (r *runningRun) runWorkers(ctx context.Context, started func(*workers.Group
 		return errors.Join(errors.New(strings.Join(text, "\nthen ")), err)
 	}
 	if ctx.Err() != nil {
-		return errors.Join(queue.EndCause(ctx), err)
+		return errors.Join(queue.ContextEndError(ctx), err)
 	}
 	return err
 }

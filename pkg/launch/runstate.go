@@ -61,13 +61,13 @@ type runState struct {
 	state          string
 	started, ended time.Time
 	err            error
-	rank0Output    *output.Writer // nil before rank 0 is started, and in another process
+	rank0Output    *output.WorkerWriter // nil before rank 0 is started, and in another process
 	folder         runfolder.Reader
 }
 
 // setRank0Output stores the output of rank 0, for Status. Only the first call has an effect,
 // because rank 0 is started first.
-func (s *runState) setRank0Output(o *output.Writer) {
+func (s *runState) setRank0Output(o *output.WorkerWriter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.rank0Output == nil {
@@ -145,11 +145,11 @@ func newAttachedRun(n queue.RunRecord) *attachedRun {
 	if r.Processes == 0 { // of an older launcher
 		r.Processes = max(1, r.Workers)
 	}
-	r.update(n)
+	r.updateFromRecord(n)
 	return r
 }
 
-func (r *attachedRun) update(n queue.RunRecord) {
+func (r *attachedRun) updateFromRecord(n queue.RunRecord) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.state, r.started, r.ended, r.err = n.State, n.Started, n.Ended, nil

@@ -18,12 +18,12 @@ func (p *SweepPlan) sharesCores() bool {
 
 // noteSharingProblem adds a note to the plan if the users should share this machine's cores, but cannot.
 func (p *SweepPlan) noteSharingProblem() {
-	folder, _, err := cores.ReadConfig()
+	folder, _, err := cores.ReadSharingConfig()
 	if folder == "" || !p.sharesCores() {
 		return
 	}
 	if err == nil {
-		err = cores.CheckFolder(folder)
+		err = cores.CheckClaimsFolder(folder)
 	}
 	if err != nil {
 		p.Warnings = append(p.Warnings, fmt.Sprintf("note: this sweep starts whether or not other users' sweeps use the cores: %v", err))
@@ -33,7 +33,7 @@ func (p *SweepPlan) noteSharingProblem() {
 // openClaim makes the sweep share the cores of this machine with other users. It does nothing if
 // sharing is not set up, or if it does not work, about which noteSharingProblem has warned.
 func (l *inProcessSweep) openClaim() {
-	folder, limit, err := cores.ReadConfig()
+	folder, limit, err := cores.ReadSharingConfig()
 	if folder == "" || err != nil || !l.plan.sharesCores() {
 		return
 	}
@@ -45,14 +45,14 @@ func (l *inProcessSweep) openClaim() {
 	}
 }
 
-// tryCores takes the cores that the sweep needs, and returns true, if enough are free. Otherwise it
+// tryTakeCores takes the cores that the sweep needs, and returns true, if enough are free. Otherwise it
 // records what the sweep waits for. With NoWait it returns an error instead.
-func (l *inProcessSweep) tryCores() (ok bool, err error) {
+func (l *inProcessSweep) tryTakeCores() (ok bool, err error) {
 	l.openClaim()
 	if l.claim == nil {
 		return true, nil
 	}
-	ok, place, err := l.claim.TryTake()
+	ok, place, err := l.claim.TryTakeCores()
 	switch {
 	case err != nil: // such as a full disk: start the sweep, as without other users
 		return true, nil
@@ -62,12 +62,12 @@ func (l *inProcessSweep) tryCores() (ok bool, err error) {
 		l.releaseCores()
 		return false, &BusyError{Cores: place.String()}
 	case !l.plan.Sweep.Now:
-		l.record.WaitsFor = l.describeWait(place)
+		l.record.WaitsFor = l.describeCoreWait(place)
 	}
 	return ok, nil
 }
 
-func (l *inProcessSweep) describeWait(p cores.QueuePlace) string {
+func (l *inProcessSweep) describeCoreWait(p cores.QueuePosition) string {
 	return fmt.Sprintf("waiting for %v; starts at the latest at %s; --now starts it anyway", p, queue.FormatTime(l.claim.Until))
 }
 
@@ -78,13 +78,13 @@ func (l *inProcessSweep) awaitCores() error {
 	if l.claim == nil {
 		return nil
 	}
-	disturbed, err := l.claim.Wait(l.ctx, func(p cores.QueuePlace) {
-		if note := l.describeWait(p); l.setWaitsFor(note) {
+	disturbed, err := l.claim.WaitForCores(l.ctx, func(p cores.QueuePosition) {
+		if note := l.describeCoreWait(p); l.setWaitsFor(note) {
 			l.out.WriteLine(note)
 		}
 	})
 	if l.ctx.Err() != nil {
-		return queue.EndCause(l.ctx)
+		return queue.ContextEndError(l.ctx)
 	}
 	if err == nil { // otherwise start the sweep, as without other users
 		l.plan.claimed, l.plan.disturbed = l.claim.CPUs, disturbed

@@ -332,7 +332,7 @@ func TestSlurmInterruptedSubmission(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = p.submit(endsAfterFirstJob{context.Background(), p.Dir})
+	_, err = p.submitJobs(endsAfterFirstJob{context.Background(), p.Dir})
 	const want = "interrupted before run script-n2-s1 was submitted; jobs submitted before were canceled"
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Fatalf("got error %v, want %q", err, want)

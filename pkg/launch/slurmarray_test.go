@@ -186,7 +186,7 @@ func TestSlurmNoAnswerAtSubmission(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.jobs.client.Timeout = time.Second
-		_, err = p.submit(t.Context())
+		_, err = p.submitJobs(t.Context())
 		if left := listWithoutJobOutput(t, s.Logs); len(left) > 0 {
 			t.Errorf("left %v in the logs folder", left)
 		}

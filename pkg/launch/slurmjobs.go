@@ -34,15 +34,15 @@ type slurmSweep struct {
 	runs     []*slurmRun
 	next     time.Time // Slurm is not asked again before
 	problem  string    // why the states of the jobs are unknown; "" if they are known
-	reported string    // the last text of describeWait that was written to the output
+	reported string    // the last text of describeExpectedWait that was written to the output
 	canceled bool      // whether this process has canceled the jobs
-	record   *queue.Record
+	record   *queue.SweepRecord
 }
 
 type slurmRun struct {
 	*attachedRun
 	job   slurm.Job // as last read; only the id if it was not read yet, and "" if the run was done before
-	tails []*output.Tail
+	tails []*output.LogTail
 
 	sharesJob bool // whether the job executes other runs of the sweep too; see SlurmOptions.OneJob
 }
@@ -51,7 +51,7 @@ func newSlurmSweep(p *SweepPlan) *slurmSweep {
 	m := &slurmSweep{study: p.Sweep.Study, client: p.jobs.client, out: output.NewLineWriter(p.Sweep.Output)}
 	for i := range p.Runs {
 		r := &attachedRun{PlannedRun: p.Runs[i]}
-		if r.state = StateWaiting; r.Reason == reasonDone {
+		if r.state = StateWaiting; r.Reason == reasonRunDone {
 			r.state = StateDone
 		}
 		m.addRun(r)
@@ -60,7 +60,7 @@ func newSlurmSweep(p *SweepPlan) *slurmSweep {
 }
 
 // attachSlurm returns the sweep on Slurm that record describes.
-func attachSlurm(record *queue.Record) *slurmSweep {
+func attachSlurm(record *queue.SweepRecord) *slurmSweep {
 	m := &slurmSweep{study: record.Study, out: output.NewLineWriter(nil), record: record}
 	for _, n := range record.Runs {
 		m.addRun(newAttachedRun(n))
@@ -91,8 +91,8 @@ func (r *slurmRun) isEndRecorded() bool {
 	return r.state == StateDone || r.state == StateFailed || r.state == StateCanceled
 }
 
-// refresh asks Slurm for the states of the jobs, at most every slurmPollInterval. The caller holds mu.
-func (m *slurmSweep) refresh() {
+// refreshJobStates asks Slurm for the states of the jobs, at most every slurmPollInterval. The caller holds mu.
+func (m *slurmSweep) refreshJobStates() {
 	if time.Now().Before(m.next) {
 		return
 	}
@@ -117,7 +117,7 @@ func (m *slurmSweep) refresh() {
 	for _, r := range m.runs {
 		if !r.isEndRecorded() {
 			before := r.state
-			r.update(jobs[r.job.ID], m.canceled)
+			r.updateFromJob(jobs[r.job.ID], m.canceled)
 			changed = changed || r.state != before
 		}
 	}
@@ -126,13 +126,13 @@ func (m *slurmSweep) refresh() {
 	}
 }
 
-// update sets the state of the run from that of its job, j. canceled is whether this process has
+// updateFromJob sets the state of the run from that of its job, j. canceled is whether this process has
 // canceled the job.
-func (r *slurmRun) update(j slurm.Job, canceled bool) {
+func (r *slurmRun) updateFromJob(j slurm.Job, canceled bool) {
 	j.ID = r.job.ID
 	r.job = j
 	for _, t := range r.tails {
-		t.CopyNew()
+		t.CopyNewLines()
 	}
 	state, err := StateRunning, error(nil)
 	started, ended := j.Started, j.Ended
@@ -149,7 +149,7 @@ func (r *slurmRun) update(j slurm.Job, canceled bool) {
 		state = StateDone
 	case hasEnded && code != slurmsubmit.ExitRequeue:
 		r.job = j.AsFailed(code)
-		state, err = StateFailed, r.failureError(false)
+		state, err = StateFailed, r.jobFailureError(false)
 		err = errors.Join(err, runfolder.WriteFinalStatus(r.Dir, state, err))
 	case !isRunning && j.IsKnown() && !j.HasEnded():
 		state = StateWaiting
@@ -158,7 +158,7 @@ func (r *slurmRun) update(j slurm.Job, canceled bool) {
 	case !j.IsKnown() && r.isDone(), j.Succeeded():
 		state = StateDone
 	case !j.IsKnown() || j.HasEnded():
-		state, err = StateFailed, r.failureError(canceled)
+		state, err = StateFailed, r.jobFailureError(canceled)
 		if errors.Is(err, context.Canceled) {
 			state = StateCanceled
 		}
@@ -187,15 +187,15 @@ func (r *slurmRun) isDone() bool {
 	return err == nil && read.Info.Status == runs.StatusDone
 }
 
-// failureError returns the error of a run whose job failed: the reason in words, and the last
+// jobFailureError returns the error of a run whose job failed: the reason in words, and the last
 // lines of the output.
-func (r *slurmRun) failureError(canceled bool) error {
-	script := output.ReadLastLines(slurmsubmit.OutputPath(r.Dir, r.job.ID), output.MaxKeptLines)
+func (r *slurmRun) jobFailureError(canceled bool) error {
+	script := output.ReadLastLines(slurmsubmit.JobOutputPath(r.Dir, r.job.ID), output.MaxKeptLines)
 	reason := r.job.DescribeEnd(script)
 	isCanceled := r.job.IsCanceled()
 	// Slurm keeps no record of a task of an array that was canceled while it waited. The output
 	// exists once a job has started.
-	if _, err := os.Stat(slurmsubmit.OutputPath(r.Dir, r.job.ID)); !r.job.IsKnown() && errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(slurmsubmit.JobOutputPath(r.Dir, r.job.ID)); !r.job.IsKnown() && errors.Is(err, fs.ErrNotExist) {
 		reason, isCanceled = "canceled before it started; this cluster does not record by whom", true
 	}
 	if canceled && isCanceled {
@@ -264,7 +264,7 @@ func (m *slurmSweep) saveRecord() {
 func (m *slurmSweep) status() []RunStatus {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.refresh()
+	m.refreshJobStates()
 	all := make([]RunStatus, len(m.runs))
 	for i, r := range m.runs {
 		all[i] = r.status(&r.PlannedRun)
@@ -292,7 +292,7 @@ func (m *slurmSweep) reportWait() {
 	m.reported = text
 }
 
-// describeWait implements waitsFor. The caller holds mu.
+// describeExpectedWait implements waitsFor. The caller holds mu.
 func (m *slurmSweep) describeWait() string {
 	if m.problem != "" {
 		return "the states of the jobs are unknown, and Lockstep asks again: " + m.problem
@@ -331,7 +331,7 @@ func (m *slurmSweep) describeWait() string {
 func (m *slurmSweep) hasEnded() (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.refresh()
+	m.refreshJobStates()
 	var errs []error
 	for _, r := range m.runs {
 		if !r.isEndRecorded() {

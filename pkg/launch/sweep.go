@@ -161,8 +161,8 @@ const defaultGracePeriod = 10 * time.Second
 func (s Sweep) hasCommand() bool { return len(s.Command) > 0 }
 
 // seriesAxes returns the fields of s that determine its series.
-func (s Sweep) seriesAxes() series.Axes {
-	return series.Axes{Series: s.Series, Strategies: s.Strategies, Vary: s.Vary, Set: s.Set}
+func (s Sweep) seriesAxes() series.SweepAxes {
+	return series.SweepAxes{Series: s.Series, Strategies: s.Strategies, Vary: s.Vary, Set: s.Set}
 }
 
 // withDefaults returns s with the defaults of empty fields filled in.
@@ -172,7 +172,7 @@ func (s Sweep) withDefaults() Sweep {
 		s.Seeds = []int64{1}
 	}
 	s.gracePeriod = cmp.Or(s.gracePeriod, defaultGracePeriod)
-	name := series.PlainName(s.Config)
+	name := series.PlainNameFromPath(s.Config)
 	if s.hasCommand() {
 		name = series.ProgramName(s.Command)
 	}

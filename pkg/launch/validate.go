@@ -68,9 +68,9 @@ func (s Sweep) validateForCores(cores int) error {
 		return errors.New(`no config and no command: name a config (Config, --config), or give a command (Command, -- CMD)`)
 	case s.validateProgramOptions() != nil:
 		return s.validateProgramOptions()
-	case s.hasCommand() && len(s.trainingOptions()) > 0:
+	case s.hasCommand() && len(s.configOnlyOptions()) > 0:
 		return fmt.Errorf("%s cannot be used with the command %s, because only Lockstep's own training reads them: pass the values to %[2]s as its own arguments, such as --batch '{16*workers}' or --batch '{64/workers}'",
-			english.JoinAnd(s.trainingOptions()), s.Command[0])
+			english.JoinAnd(s.configOnlyOptions()), s.Command[0])
 	case !s.hasCommand() && len(s.Lines) > 0:
 		return errors.New("lines (Lines, --line) describe what another program prints: give a command (Command, -- CMD)")
 	case logread.Options{Lines: s.Lines}.Validate() != nil:
@@ -92,7 +92,7 @@ func (s Sweep) validateForCores(cores int) error {
 		}
 	}
 	for _, kv := range s.Set {
-		if err := series.ValidateKey("set", kv, "key=value"); err != nil {
+		if err := series.ValidateAssignmentKey("set", kv, "key=value"); err != nil {
 			return err
 		}
 	}
@@ -131,9 +131,9 @@ func (s Sweep) validateProgramOptions() error {
 	return nil
 }
 
-// trainingOptions returns the fields that are set in s but have an effect only with a Config. Each
+// configOnlyOptions returns the fields that are set in s but have an effect only with a Config. Each
 // is followed by its flag.
-func (s Sweep) trainingOptions() []string {
+func (s Sweep) configOnlyOptions() []string {
 	var names []string
 	for _, o := range []struct {
 		name  string

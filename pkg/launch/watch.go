@@ -55,8 +55,8 @@ func (j *Job) Watch(ctx context.Context) error { return j.WatchOn(ctx, os.Stderr
 // notebook's kernel. w may be a terminal.
 func (j *Job) WatchOn(ctx context.Context, w io.Writer) error {
 	v := &jobWatcher{job: j, view: live.NewView(w)}
-	err := j.wait(ctx, v.update)
-	v.finish()
+	err := j.wait(ctx, v.updateDisplay)
+	v.showFinalState()
 	return err
 }
 
@@ -72,8 +72,8 @@ type jobWatcher struct {
 	othersRead           bool
 }
 
-// update shows the current state, but not too often.
-func (v *jobWatcher) update() {
+// updateDisplay shows the current state, but not too often.
+func (v *jobWatcher) updateDisplay() {
 	now := time.Now()
 	if now.Before(v.nextTable) {
 		return
@@ -86,9 +86,9 @@ func (v *jobWatcher) update() {
 	v.view.Show(v.buildTable(all), v.curve, false)
 }
 
-// finish shows the last state. If the sweep has ended, the curve comes from the complete run
+// showFinalState shows the last state. If the sweep has ended, the curve comes from the complete run
 // folders.
-func (v *jobWatcher) finish() {
+func (v *jobWatcher) showFinalState() {
 	all := v.job.backend.status()
 	if over, _ := v.job.backend.hasEnded(); over {
 		dir, err := filepath.Abs(v.job.dir)
@@ -166,8 +166,8 @@ func (v *jobWatcher) readRuns(all []RunStatus) []runs.Run {
 	return slices.DeleteFunc(read, func(r runs.Run) bool { return len(r.Epochs) == 0 })
 }
 
-func (v *jobWatcher) buildTable(all []RunStatus) live.Table {
-	t := live.Table{Heading: v.job.heading}
+func (v *jobWatcher) buildTable(all []RunStatus) live.RunTable {
+	t := live.RunTable{Heading: v.job.heading}
 	waits := v.job.backend.waitsFor()
 	if slices.ContainsFunc(all, func(s RunStatus) bool { return s.Waits != "" }) {
 		waits = "" // the rows have the reasons
@@ -195,8 +195,8 @@ func (v *jobWatcher) buildTable(all []RunStatus) live.Table {
 	return t
 }
 
-func (s RunStatus) toRow() live.Row {
-	r := live.Row{
+func (s RunStatus) toRow() live.RunRow {
+	r := live.RunRow{
 		Run: s.Name, Workers: s.Workers, Job: s.Job, State: s.State, Note: s.Waits, Epoch: s.Epoch, Epochs: s.Epochs,
 		SamplesPerSecond: math.NaN(), Loss: math.NaN(), IoU: math.NaN(), Elapsed: time.Duration(s.Seconds * float64(time.Second)), End: s.Ends,
 	}

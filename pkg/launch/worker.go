@@ -84,7 +84,7 @@ func findFreePorts(ctx context.Context, n int) ([]string, error) {
 // or replaced.
 func (p *SweepPlan) workerEnvironment(r *PlannedRun, number int, ports []string, token string) []string {
 	set, without := p.workerVariables(r, number, ports, token)
-	return process.Environment(set, without...)
+	return process.ModifiedEnvironment(set, without...)
 }
 
 // workerVariables returns the environment variables that describe a worker's rank, run and threads.

@@ -40,7 +40,7 @@ type BatchLimit struct {
 func BatchLimits(all []runs.Run) []BatchLimit {
 	var limits []BatchLimit
 	for _, j := range groupByJob(all) {
-		t, series, ok := j.findOutcome()
+		t, series, ok := j.describeTrial()
 		if !ok {
 			continue
 		}
@@ -125,10 +125,10 @@ func groupByJob(all []runs.Run) []job {
 	return out
 }
 
-// findOutcome returns the outcome of the job, with batch size 0 if it is
+// describeTrial returns the outcome of the job, with batch size 0 if it is
 // unknown, and the job's series. ok is false if the job neither trained nor ran
 // out of memory.
-func (j job) findOutcome() (t BatchTrial, series string, ok bool) {
+func (j job) describeTrial() (t BatchTrial, series string, ok bool) {
 	var epoch *runs.Problem
 	for _, r := range j.runs {
 		if t.Job == "" || len(r.Epochs) > 0 {
@@ -183,7 +183,7 @@ func findBatchSize(r runs.Run) (batch int, from string) {
 	if r.Info.BatchPerWorker > 0 {
 		return r.Info.BatchPerWorker, "batch per worker of the log"
 	}
-	for _, key := range record.BatchKeys() {
+	for _, key := range record.BatchSettingKeys() {
 		if v, ok := r.Info.Config[key].(float64); ok && v >= 1 && v == float64(int(v)) {
 			return int(v), key + " of the command or configuration"
 		}

@@ -18,7 +18,7 @@ func (l *Logs) addColumnUses(r *record.Report) {
 		l.headers = append(l.headers, r.Path+": "+strings.Join(r.Header, ", "))
 	}
 	for _, m := range r.Mapped {
-		record.Put(&l.columns, m, true)
+		record.PutInMap(&l.columns, m, true)
 	}
 }
 

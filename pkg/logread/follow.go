@@ -51,8 +51,8 @@ type Follower struct {
 
 	ctx            context.Context // of the loop over Next, which has no context argument
 	options        Options
-	lines          []*template.Template // of options.Lines
-	columns        []table.Mapping      // of options.Columns
+	lines          []*template.Template  // of options.Lines
+	columns        []table.ColumnMapping // of options.Columns
 	paths          []string
 	files          map[string]*files.FollowedTask
 	logs           *Logs
@@ -233,7 +233,7 @@ func (f *Follower) buildLogs(lists [][]*files.Task) *Logs {
 			fileParts, report := f.files[t.Path].CopyParts()
 			parts, reports = append(parts, fileParts...), append(reports, report)
 		}
-		decider := identity.Decider{Root: path, Patterns: f.options.patternsFor(lists[i])}
+		decider := identity.Resolver{Root: path, Patterns: f.options.patternsFor(lists[i])}
 		logs.addRunsAndReports(decider.IdentifyRuns(parts), reports)
 	}
 	logs.separateSeries()

@@ -154,7 +154,7 @@ func TestFollow(t *testing.T) {
 func TestFollowLong(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log_2.csv")
 	row := strings.Repeat(" ", 1000) + "\n" // 1001 bytes that are no row
-	check(t, os.WriteFile(path, []byte(twoRows+strings.Repeat(row, files.MaxKeptText/1001)), 0o644))
+	check(t, os.WriteFile(path, []byte(twoRows+strings.Repeat(row, files.MaxKeptTextBytes/1001)), 0o644))
 	f := following(t, path)
 	for i := range 3 {
 		if !f.Next() {

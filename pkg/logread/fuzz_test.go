@@ -69,6 +69,6 @@ func FuzzMerge(f *testing.F) {
 			}
 			all = append(all, parts...)
 		}
-		(&identity.Decider{Root: ".", Patterns: func(string) []pattern.Pattern { return nil }}).IdentifyRuns(all)
+		(&identity.Resolver{Root: ".", Patterns: func(string) []pattern.Pattern { return nil }}).IdentifyRuns(all)
 	})
 }

@@ -29,7 +29,7 @@ func TestEvidenceRemoved(t *testing.T) {
 		check(t, err)
 		parts, err := files.ReadAll(t.Context(), lists[0], nil)
 		check(t, err)
-		d := identity.Decider{Root: dir, Patterns: func(string) []pattern.Pattern { return []pattern.Pattern{as} }, Ignores: ignores}
+		d := identity.Resolver{Root: dir, Patterns: func(string) []pattern.Pattern { return []pattern.Pattern{as} }, Ignores: ignores}
 		found := d.IdentifyRuns(parts)
 		if len(found) != 1 {
 			t.Fatalf("%d runs, want 1", len(found))
@@ -109,7 +109,7 @@ func TestEvidenceAloneRemoved(t *testing.T) {
 			check(t, err)
 			parts, err := files.ReadAll(t.Context(), lists[0], nil)
 			check(t, err)
-			d := identity.Decider{Root: dir, Ignores: ignores, Patterns: func(string) (all []pattern.Pattern) {
+			d := identity.Resolver{Root: dir, Ignores: ignores, Patterns: func(string) (all []pattern.Pattern) {
 				if c.pattern != "" {
 					as, err := pattern.Parse(c.pattern)
 					check(t, err)

@@ -15,7 +15,7 @@ import (
 	"lockstep/pkg/runs"
 )
 
-func (o Options) parseRules() (lines []*template.Template, columns []table.Mapping, err error) {
+func (o Options) parseRules() (lines []*template.Template, columns []table.ColumnMapping, err error) {
 	for _, text := range o.Lines {
 		t, err := template.Parse(text)
 		if err != nil {

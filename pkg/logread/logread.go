@@ -119,7 +119,7 @@ func (o Options) readInto(ctx context.Context, logs *Logs, paths ...string) erro
 	if err != nil {
 		return fmt.Errorf("read logs: %w", err)
 	}
-	files.SkipCopies(lists)
+	files.SkipCopiesOfRuns(lists)
 	finder := &rules.Finder{}
 	for i, path := range paths {
 		if err := files.SetRules(finder, lists[i], path, lines, columns); err != nil {
@@ -166,7 +166,7 @@ func (o Options) readTasks(ctx context.Context, path string, tasks []*files.Task
 			return fmt.Errorf("read logs in %s: %s", path, why)
 		}
 	}
-	decider := identity.Decider{Root: path, Patterns: o.patternsFor(tasks)}
+	decider := identity.Resolver{Root: path, Patterns: o.patternsFor(tasks)}
 	logs.addRunsAndReports(decider.IdentifyRuns(parts), reports)
 	return nil
 }

@@ -23,7 +23,7 @@ import (
 //
 // The result has one note per separated series: what differs, the new names, and how to join them.
 func SeparateSeries(all []runs.Run) (notes []string) {
-	for _, s := range identity.Separate(all) {
+	for _, s := range identity.SeparateSeries(all) {
 		notes = append(notes, s.String())
 	}
 	return notes
@@ -32,7 +32,7 @@ func SeparateSeries(all []runs.Run) (notes []string) {
 // separateSeries separates the series, and adds explanations to Notes and to the reports of the
 // files.
 func (l *Logs) separateSeries() {
-	separated := identity.Separate(l.Runs)
+	separated := identity.SeparateSeries(l.Runs)
 	if len(separated) == 0 {
 		return
 	}

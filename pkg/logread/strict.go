@@ -54,7 +54,7 @@ func formatProperty(run runs.Run, property runs.Property) string {
 	case runs.PropertyModel:
 		return fmt.Sprintf(`"%v"`, run.Info.Config["model"])
 	case runs.PropertyRank: // not in the run
-		return fmt.Sprint(identity.RankOf(run.File))
+		return fmt.Sprint(identity.RankFromPath(run.File))
 	}
 	return fmt.Sprint(map[runs.Property]int64{
 		runs.PropertyWorkers: int64(run.Info.Workers), runs.PropertyNodes: int64(run.Info.Nodes), runs.PropertySeed: run.Info.Seed, runs.PropertyBatch: int64(run.Info.BatchPerWorker),

@@ -274,7 +274,7 @@ func (s *Suggestion) Commands() []string {
 		if strings.HasPrefix(p, "-") { // not a flag
 			p = "./" + p
 		}
-		arguments += " " + process.QuoteArgument(p)
+		arguments += " " + process.QuoteShellArgument(p)
 	}
 	r := s.Rules()
 	for _, list := range []struct {
@@ -282,7 +282,7 @@ func (s *Suggestion) Commands() []string {
 		items []string
 	}{{"--as", r.As}, {"--line", r.Lines}, {"--columns", r.Columns}} {
 		for _, item := range list.items {
-			arguments += " " + list.flag + " " + process.QuoteArgument(item)
+			arguments += " " + list.flag + " " + process.QuoteShellArgument(item)
 		}
 	}
 	return []string{"lockstep read" + arguments, "lockstep scaling" + arguments}

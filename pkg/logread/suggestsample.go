@@ -31,10 +31,10 @@ const (
 type sampledText struct {
 	path    string
 	lines   []textlog.Message
-	columns []table.ColumnInfo // if it is a table; otherwise nil
-	head    []byte             // of a table: the first bytes
-	mapped  []table.Mapping    // of a table: the mappings of the rules and options
-	known   string             // kind of a table that is read, although columns may be unknown
+	columns []table.ColumnInfo    // if it is a table; otherwise nil
+	head    []byte                // of a table: the first bytes
+	mapped  []table.ColumnMapping // of a table: the mappings of the rules and options
+	known   string                // kind of a table that is read, although columns may be unknown
 }
 
 // findUnknownTexts returns samples of the texts that no known format and no rule reads, and lists
@@ -61,7 +61,7 @@ func (o Options) findUnknownTexts(ctx context.Context, s *Suggestion, places []s
 				return nil, err
 			}
 			known := ""
-			if slices.ContainsFunc(parts, hasValues) {
+			if slices.ContainsFunc(parts, hasMeasurements) {
 				k := slices.IndexFunc(parts, func(p *record.Part) bool { return p.Run.Kind != "" })
 				if known = t.Report.Kind; k >= 0 {
 					known = parts[k].Run.Kind
@@ -69,7 +69,7 @@ func (o Options) findUnknownTexts(ctx context.Context, s *Suggestion, places []s
 			}
 			text, unreadable := sampledText{}, t.Report.Skipped
 			switch {
-			case known != "" && t.Report.Kind != table.GeneralKind:
+			case known != "" && t.Report.Kind != table.GeneralTableKind:
 				s.Known = append(s.Known, fmt.Sprintf("%s: %s", t.Path, known))
 				continue
 			case len(texts) == sampledFiles:
@@ -94,9 +94,9 @@ func (o Options) findUnknownTexts(ctx context.Context, s *Suggestion, places []s
 	return texts, nil
 }
 
-// hasValues reports whether p has more than settings and wall times. Logs of unknown format have
+// hasMeasurements reports whether p has more than settings and wall times. Logs of unknown format have
 // these too, if they contain the command of a job.
-func hasValues(p *record.Part) bool {
+func hasMeasurements(p *record.Part) bool {
 	if p.Role != record.Principal {
 		return p.Role != record.Unfinished
 	}

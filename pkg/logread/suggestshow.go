@@ -56,7 +56,7 @@ func (s *Suggestion) describeProposal() string {
 		rules      []RuleSuggestion
 	}{{"--line", "line", s.Lines}, {"--columns", "table", s.Columns}} {
 		for _, x := range list.rules {
-			fmt.Fprintf(&b, "\n%s %s\n    %s (%s), such as:\n    %s\n", list.flag, clean.EscapeText(process.QuoteArgument(x.Rule)), english.FormatCount(x.Count, list.unit), x.Kind, clean.EscapeText(x.Example))
+			fmt.Fprintf(&b, "\n%s %s\n    %s (%s), such as:\n    %s\n", list.flag, clean.EscapeText(process.QuoteShellArgument(x.Rule)), english.FormatCount(x.Count, list.unit), x.Kind, clean.EscapeText(x.Example))
 			w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 			for _, f := range x.Fields {
 				places = places || f.Name[0] == '?'

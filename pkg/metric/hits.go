@@ -59,7 +59,7 @@ func (h Hits) Total() int64 {
 
 // Accuracy returns the fraction of samples that are classified correctly, or 0 if there are
 // no samples.
-func (h Hits) Accuracy() float64 { return h.fraction(h.Right) }
+func (h Hits) Accuracy() float64 { return h.fractionOfTotal(h.Right) }
 
 // ConstantAccuracy returns the accuracy that can be reached without training, by always
 // predicting the most frequent class.
@@ -68,10 +68,10 @@ func (h Hits) ConstantAccuracy() float64 {
 	for _, c := range h.PerClass {
 		most = max(most, c)
 	}
-	return h.fraction(most)
+	return h.fractionOfTotal(most)
 }
 
-func (h Hits) fraction(n int64) float64 {
+func (h Hits) fractionOfTotal(n int64) float64 {
 	if total := h.Total(); total > 0 {
 		return float64(n) / float64(total)
 	}

@@ -117,14 +117,14 @@ func Kinds() []string {
 	return names
 }
 
-type configField struct {
+type configFieldUse struct {
 	name string // in YAML
 	set  bool
 }
 
-// fields lists the fields of c except kind and weights, which apply to all kinds.
-func (c Config) fields() []configField {
-	return []configField{
+// kindSpecificFields lists the fields of c except kind and weights, which apply to all kinds.
+func (c Config) kindSpecificFields() []configFieldUse {
+	return []configFieldUse{
 		{"base", c.Base != 0},
 		{"depth", c.Depth != 0},
 		{"norm", c.Norm != ""},
@@ -149,7 +149,7 @@ func (c Config) Validate() error {
 	if !ok {
 		return fmt.Errorf("unknown model.kind %q: use one of %s", c.Kind, strings.Join(Kinds(), ", "))
 	}
-	for _, f := range c.fields() {
+	for _, f := range c.kindSpecificFields() {
 		if f.set && !slices.Contains(k.uses, f.name) {
 			return fmt.Errorf("model.%s does not apply to model.kind %s: leave it out (this kind has %s)", f.name, c.Kind, strings.Join(k.uses, ", "))
 		}
@@ -293,10 +293,10 @@ func (c Config) Resolve(dir string) (Config, error) {
 func (c *Config) UnmarshalYAML(n *yaml.Node) error {
 	type plain Config
 	keys := []string{"kind"}
-	for _, f := range c.fields() {
+	for _, f := range c.kindSpecificFields() {
 		keys = append(keys, f.name)
 	}
-	if err := checkKeys(n, "model", append(keys, "weights")...); err != nil {
+	if err := checkMappingKeys(n, "model", append(keys, "weights")...); err != nil {
 		return err
 	}
 	var named struct {

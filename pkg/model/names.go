@@ -146,7 +146,7 @@ func renameTensors(net Network, f *weights.File, from, to Naming) ([]weights.Ten
 	}
 	given := map[string]weights.Tensor{}
 	for _, t := range f.Tensors {
-		key, ok := tensorKey(from, t.Name)
+		key, ok := networkTensorKey(from, t.Name)
 		if !ok {
 			continue
 		}
@@ -169,12 +169,12 @@ func renameTensors(net Network, f *weights.File, from, to Naming) ([]weights.Ten
 		if want := v.storedShape(from); !slices.Equal(t.Shape, want) {
 			return nil, fmt.Errorf("tensor %s has shape %v, the network needs %v: does the network have another size or number of classes?", t.Name, t.Shape, want)
 		}
-		t = convertLayout(t, from, to)
+		t = convertTensorLayout(t, from, to)
 		t.Name = v.fullName(to)
 		out = append(out, t)
 	}
 	for _, t := range f.Tensors { // in their order
-		if k, ok := tensorKey(from, t.Name); ok {
+		if k, ok := networkTensorKey(from, t.Name); ok {
 			if _, left := given[k]; left {
 				return nil, fmt.Errorf("the file has tensor %s of shape %v (and %d more), which the network lacks", t.Name, t.Shape, len(given)-1)
 			}
@@ -233,9 +233,9 @@ func Averages(f *weights.File) (*weights.File, error) {
 	return out, nil
 }
 
-// tensorKey returns the part of a tensor's name that identifies it in the network. ok is
+// networkTensorKey returns the part of a tensor's name that identifies it in the network. ok is
 // false for a tensor that does not belong to the network, such as the optimizer's state.
-func tensorKey(n Naming, name string) (key string, ok bool) {
+func networkTensorKey(n Naming, name string) (key string, ok bool) {
 	switch n {
 	case NamesKeras:
 		path, _, _ := strings.Cut(name, ":")
@@ -254,7 +254,7 @@ func isCheckpointState(name string) bool {
 
 func variableKey(n Naming, v variableNames) string {
 	if n == NamesKeras {
-		k, _ := tensorKey(n, v.keras)
+		k, _ := networkTensorKey(n, v.keras)
 		return k
 	}
 	return v.lockstep
@@ -271,14 +271,14 @@ func (v variableNames) storedShape(n Naming) []int {
 	if n != NamesKeras {
 		return v.shape
 	}
-	return permuteShape(v.shape, permutationToKeras(len(v.shape)))
+	return permuteShape(v.shape, axisOrderToKeras(len(v.shape)))
 }
 
-// permutationToKeras returns the permutation that converts the axes of a weight from Lockstep's
+// axisOrderToKeras returns the permutation that converts the axes of a weight from Lockstep's
 // order [out,in,kernel…] to Keras' order [kernel…,in,out]. It is also valid for transposed
 // convolutions, [in,out,kernel…] → [kernel…,out,in], and for linear layers, [out,in] →
 // [in,out].
-func permutationToKeras(dims int) []int {
+func axisOrderToKeras(dims int) []int {
 	var axes []int
 	for i := 2; i < dims; i++ {
 		axes = append(axes, i)
@@ -289,10 +289,10 @@ func permutationToKeras(dims int) []int {
 	return append(axes, 1, 0)
 }
 
-// permutationFromKeras returns the inverse of permutationToKeras.
-func permutationFromKeras(dims int) []int {
+// axisOrderFromKeras returns the inverse of permutationToKeras.
+func axisOrderFromKeras(dims int) []int {
 	axes := make([]int, dims)
-	for i, a := range permutationToKeras(dims) {
+	for i, a := range axisOrderToKeras(dims) {
 		axes[a] = i
 	}
 	return axes
@@ -306,13 +306,13 @@ func permuteShape(shape, axes []int) []int {
 	return out
 }
 
-func convertLayout(t weights.Tensor, from, to Naming) weights.Tensor {
+func convertTensorLayout(t weights.Tensor, from, to Naming) weights.Tensor {
 	if (from == NamesKeras) == (to == NamesKeras) || len(t.Shape) < 2 {
 		return t
 	}
-	axes := permutationToKeras(len(t.Shape))
+	axes := axisOrderToKeras(len(t.Shape))
 	if from == NamesKeras {
-		axes = permutationFromKeras(len(t.Shape))
+		axes = axisOrderFromKeras(len(t.Shape))
 	}
 	return weights.Tensor{Shape: permuteShape(t.Shape, axes), F32: permuteAxes(t.F32, t.Shape, axes), F64: permuteAxes(t.F64, t.Shape, axes)}
 }

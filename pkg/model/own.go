@@ -68,14 +68,14 @@ func (o *customNetwork) Graph(batch int, mode nn.Mode) (g *nn.Graph, err error) 
 	image := g.Input(ImageInput, append([]int{batch}, o.input...)...)
 	g.Input(TargetInput, append([]int{batch}, o.target...)...)
 	logits := o.build(g, image)
-	if err := finishGraph(g, o.task, logits); err != nil {
+	if err := nameLogitsAndSetLoss(g, o.task, logits); err != nil {
 		return nil, fmt.Errorf("build %s: %w", o.name, err)
 	}
 	return g, nil
 }
 
-// finishGraph names the logits, and sets the task's loss if the graph has none.
-func finishGraph(g *nn.Graph, task Task, logits *gorgonia.Node) error {
+// nameLogitsAndSetLoss names the logits, and sets the task's loss if the graph has none.
+func nameLogitsAndSetLoss(g *nn.Graph, task Task, logits *gorgonia.Node) error {
 	if err := g.Err(); err != nil {
 		return err
 	}

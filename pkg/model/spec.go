@@ -169,7 +169,7 @@ func ParseSpec(file string, text []byte) (*Spec, error) {
 // UnmarshalYAML decodes a spec. An unknown key is an error that names its line.
 func (s *Spec) UnmarshalYAML(n *yaml.Node) error {
 	type plain Spec
-	if err := checkKeys(n, "spec", "name", "task", "image", "target", "layers", "logits", "loss"); err != nil {
+	if err := checkMappingKeys(n, "spec", "name", "task", "image", "target", "layers", "logits", "loss"); err != nil {
 		return err
 	}
 	return n.Decode((*plain)(s))
@@ -192,7 +192,7 @@ func (l *SpecLayer) UnmarshalYAML(n *yaml.Node) error {
 	if !ok {
 		return fmt.Errorf("line %d: layer %q: unknown kind %q: use one of %s", n.Line, named.Name, named.Kind, strings.Join(LayerKinds(), ", "))
 	}
-	if err := checkKeys(n, fmt.Sprintf("layer %q (%s)", named.Name, named.Kind), append([]string{"name", "kind", "in"}, k.fields...)...); err != nil {
+	if err := checkMappingKeys(n, fmt.Sprintf("layer %q (%s)", named.Name, named.Kind), append([]string{"name", "kind", "in"}, k.fields...)...); err != nil {
 		return err
 	}
 	if err := n.Decode((*plain)(l)); err != nil {
@@ -205,15 +205,15 @@ func (l *SpecLayer) UnmarshalYAML(n *yaml.Node) error {
 // UnmarshalYAML decodes a loss. An unknown key is an error that names its line.
 func (l *SpecLoss) UnmarshalYAML(n *yaml.Node) error {
 	type plain SpecLoss
-	if err := checkKeys(n, "loss", "kind", "dice", "smoothing", "exp_weight", "class_weights"); err != nil {
+	if err := checkMappingKeys(n, "loss", "kind", "dice", "smoothing", "exp_weight", "class_weights"); err != nil {
 		return err
 	}
 	return n.Decode((*plain)(l))
 }
 
-// checkKeys returns an error if n is not a mapping or has a key that is not in known. what
+// checkMappingKeys returns an error if n is not a mapping or has a key that is not in known. what
 // names n in the error. Keys that a merge key (<<) adds are not checked.
-func checkKeys(n *yaml.Node, what string, known ...string) error {
+func checkMappingKeys(n *yaml.Node, what string, known ...string) error {
 	for n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}
@@ -273,7 +273,7 @@ func (s *Spec) Network(image, target []int) (Network, error) {
 	if target == nil {
 		target = s.Target
 	}
-	if err := checkShapes(image, target); err != nil {
+	if err := checkSampleShapes(image, target); err != nil {
 		return nil, fmt.Errorf("build %s: %w", s.Name, err)
 	}
 	return Own(s.Name, s.Task, image, target, func(g *nn.Graph, x *gorgonia.Node) *gorgonia.Node {
@@ -289,7 +289,7 @@ func (s *Spec) buildLayers(g *nn.Graph, image *gorgonia.Node, w *layerConnection
 		in := make([]*gorgonia.Node, len(w.reads[i]))
 		for j, r := range w.reads[i] {
 			in[j] = image
-			if r != imageIndex {
+			if r != imageInputIndex {
 				in[j] = made[r]
 			}
 		}
@@ -320,7 +320,7 @@ func isTooLarge(shape []int) bool {
 	return false
 }
 
-func checkShapes(image, target []int) error {
+func checkSampleShapes(image, target []int) error {
 	for _, s := range []struct {
 		name  string
 		shape []int

@@ -16,13 +16,13 @@ func (s *Spec) Validate() error {
 }
 
 type layerConnections struct {
-	reads  [][]int // by layer: the indexes of the layers that it reads, or imageIndex
+	reads  [][]int // by layer: the indexes of the layers that it reads, or imageInputIndex
 	order  []int   // the layers in an order in which they can be built
 	logits int     // index of the layer that computes the logits
 }
 
-// imageIndex represents the network's image in layerConnections.reads.
-const imageIndex = -1
+// imageInputIndex represents the network's image in layerConnections.reads.
+const imageInputIndex = -1
 
 // connectLayers validates s, except for the shapes of layers, and determines which layers each
 // layer reads.
@@ -30,10 +30,10 @@ func (s *Spec) connectLayers() (*layerConnections, error) {
 	if s == nil {
 		return nil, errors.New("no spec was given")
 	}
-	if err := s.checkHeader(); err != nil {
+	if err := s.checkTopLevelFields(); err != nil {
 		return nil, err
 	}
-	index, err := s.checkLayers()
+	index, err := s.indexLayersByName()
 	if err != nil {
 		return nil, err
 	}
@@ -46,15 +46,15 @@ func (s *Spec) connectLayers() (*layerConnections, error) {
 		w.logits = i
 	}
 	for i, l := range s.Layers {
-		if w.reads[i], err = s.resolveInputs(i, index); err != nil {
+		if w.reads[i], err = s.resolveLayerInputs(i, index); err != nil {
 			return nil, err
 		}
-		k, _ := findLayerKind(l.Kind) // checkLayers has checked the kind
+		k, _ := findLayerKind(l.Kind) // indexLayersByName has checked the kind
 		if got := len(w.reads[i]); got != k.inputs {
 			return nil, fmt.Errorf("layer %s reads %d layers, but %s needs %d (for example in: %s)", s.layerLabel(i), got, l.Kind, k.inputs, exampleInputs(k.inputs))
 		}
 	}
-	if w.order, err = s.sortLayers(w.reads); err != nil {
+	if w.order, err = s.sortLayersByDependency(w.reads); err != nil {
 		return nil, err
 	}
 	return w, s.checkAllLayersUsed(w)
@@ -69,8 +69,8 @@ func exampleInputs(inputs int) string {
 	return "a"
 }
 
-// checkHeader checks the fields of s except for the layers.
-func (s *Spec) checkHeader() error {
+// checkTopLevelFields checks the fields of s except for the layers.
+func (s *Spec) checkTopLevelFields() error {
 	switch {
 	case s.Name == "":
 		return errors.New("spec has no name")
@@ -82,7 +82,7 @@ func (s *Spec) checkHeader() error {
 	if err := s.Task.Validate(); err != nil {
 		return fmt.Errorf("spec %s: %w", s.Name, err)
 	}
-	if err := checkShapes(s.Image, s.Target); err != nil {
+	if err := checkSampleShapes(s.Image, s.Target); err != nil {
 		return fmt.Errorf("spec %s: %w", s.Name, err)
 	}
 	if s.Loss != nil {
@@ -91,8 +91,8 @@ func (s *Spec) checkHeader() error {
 	return nil
 }
 
-// checkLayers checks the layers' fields, and returns the layers' indexes by name.
-func (s *Spec) checkLayers() (map[string]int, error) {
+// indexLayersByName checks the layers' fields, and returns the layers' indexes by name.
+func (s *Spec) indexLayersByName() (map[string]int, error) {
 	index := map[string]int{}
 	for i, l := range s.Layers {
 		if err := l.checkFields(); err != nil {
@@ -120,7 +120,7 @@ func (l SpecLayer) checkFields() error {
 	case l.Name == "" && k.parameters:
 		return errors.New("a layer with parameters needs a name")
 	}
-	for _, f := range l.fields() {
+	for _, f := range l.kindSpecificFields() {
 		if f.set && !slices.Contains(k.fields, f.name) {
 			return fmt.Errorf("%s does not apply to %s: leave it out (%s has %s)", f.name, l.Kind, l.Kind, strings.Join(k.fields, ", "))
 		}
@@ -149,21 +149,21 @@ func (l SpecLayer) checkFields() error {
 		}
 	}
 	for _, init := range []string{l.Init, l.BiasInit} {
-		if _, err := parseInit(init); err != nil {
+		if _, err := parseInitScheme(init); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-type layerField struct {
+type specFieldUse struct {
 	name string
 	set  bool
 }
 
-// fields lists the fields of l except for those that all kinds of layers use.
-func (l SpecLayer) fields() []layerField {
-	return []layerField{
+// kindSpecificFields lists the fields of l except for those that all kinds of layers use.
+func (l SpecLayer) kindSpecificFields() []specFieldUse {
+	return []specFieldUse{
 		{"out", l.Out != 0},
 		{"kernel", len(l.Kernel) > 0},
 		{"stride", len(l.Stride) > 0},
@@ -179,17 +179,17 @@ func (l SpecLayer) fields() []layerField {
 	}
 }
 
-// resolveInputs returns the layers, or imageIndex, that layer i reads. index is by name.
-func (s *Spec) resolveInputs(i int, index map[string]int) ([]int, error) {
+// resolveLayerInputs returns the layers, or imageInputIndex, that layer i reads. index is by name.
+func (s *Spec) resolveLayerInputs(i int, index map[string]int) ([]int, error) {
 	if len(s.Layers[i].In) == 0 {
-		return []int{i - 1}, nil // imageIndex for the first layer
+		return []int{i - 1}, nil // imageInputIndex for the first layer
 	}
 	var all []int
 	for _, name := range s.Layers[i].In {
 		j, ok := index[name]
 		switch {
 		case name == ImageInput:
-			j = imageIndex
+			j = imageInputIndex
 		case !ok:
 			return nil, fmt.Errorf("layer %s reads unknown layer %q: name one of the layers, or %s", s.layerLabel(i), name, ImageInput)
 		}
@@ -198,9 +198,9 @@ func (s *Spec) resolveInputs(i int, index map[string]int) ([]int, error) {
 	return all, nil
 }
 
-// sortLayers returns an order in which each layer comes after the layers that it reads. It
+// sortLayersByDependency returns an order in which each layer comes after the layers that it reads. It
 // keeps the order of the file if possible.
-func (s *Spec) sortLayers(reads [][]int) ([]int, error) {
+func (s *Spec) sortLayersByDependency(reads [][]int) ([]int, error) {
 	const (
 		unseen = iota
 		open
@@ -217,7 +217,7 @@ func (s *Spec) sortLayers(reads [][]int) ([]int, error) {
 				continue
 			}
 			state[at] = open
-			next := slices.IndexFunc(reads[at], func(r int) bool { return r != imageIndex && state[r] != done })
+			next := slices.IndexFunc(reads[at], func(r int) bool { return r != imageInputIndex && state[r] != done })
 			if next < 0 {
 				state[at] = done
 				order = append(order, at)
@@ -254,7 +254,7 @@ func (s *Spec) checkAllLayersUsed(w *layerConnections) error {
 			continue
 		}
 		for _, r := range w.reads[i] {
-			if r != imageIndex {
+			if r != imageInputIndex {
 				used[r] = true
 			}
 		}

@@ -15,8 +15,8 @@ func Inits() []string {
 	return []string{"pytorch", "glorot_uniform", "kaiming_normal", "kaiming_fan_out", "normal SIGMA", "constant VALUE"}
 }
 
-// namedSchemes returns the initializers that are specified by a name alone, without a number.
-func namedSchemes() map[string]nn.Scheme {
+// namedInitSchemes returns the initializers that are specified by a name alone, without a number.
+func namedInitSchemes() map[string]nn.Scheme {
 	return map[string]nn.Scheme{
 		"pytorch":         func(fanIn, _ int) nn.Initializer { return nn.KaimingUniform(fanIn) },
 		"glorot_uniform":  nn.GlorotUniform,
@@ -25,13 +25,13 @@ func namedSchemes() map[string]nn.Scheme {
 	}
 }
 
-// parseInit parses an initializer in a spec, such as "glorot_uniform" or "normal 0.02". It
+// parseInitScheme parses an initializer in a spec, such as "glorot_uniform" or "normal 0.02". It
 // returns nil without an error if text is empty.
-func parseInit(text string) (nn.Scheme, error) {
+func parseInitScheme(text string) (nn.Scheme, error) {
 	if text == "" {
 		return nil, nil
 	}
-	if s, ok := namedSchemes()[text]; ok {
+	if s, ok := namedInitSchemes()[text]; ok {
 		return s, nil
 	}
 	if word, number, ok := strings.Cut(text, " "); ok {
@@ -47,9 +47,9 @@ func parseInit(text string) (nn.Scheme, error) {
 	return nil, fmt.Errorf("unknown init %q: use one of %s", text, strings.Join(Inits(), ", "))
 }
 
-// mustParseInit is parseInit for a text that is known to be valid.
-func mustParseInit(text string) nn.Scheme {
-	s, err := parseInit(text)
+// mustParseInitScheme is parseInitScheme for a text that is known to be valid.
+func mustParseInitScheme(text string) nn.Scheme {
+	s, err := parseInitScheme(text)
 	if err != nil {
 		return nil
 	}
@@ -71,12 +71,12 @@ func sampleInitializer(init nn.Initializer) []float64 {
 func findInitNames(init nn.Initializer, fanIn, fanOut int) ([]string, error) {
 	var names []string
 	want := sampleInitializer(init)
-	candidates := []string{"pytorch", "glorot_uniform", "kaiming_normal", "kaiming_fan_out", formatScheme("constant", want[0])}
+	candidates := []string{"pytorch", "glorot_uniform", "kaiming_normal", "kaiming_fan_out", formatInitScheme("constant", want[0])}
 	if unit := sampleInitializer(nn.Normal(1)); unit[0] != 0 {
-		candidates = append(candidates, formatScheme("normal", want[0]/unit[0]))
+		candidates = append(candidates, formatInitScheme("normal", want[0]/unit[0]))
 	}
 	for _, name := range candidates {
-		s, err := parseInit(name)
+		s, err := parseInitScheme(name)
 		if err == nil && slices.Equal(sampleInitializer(s(fanIn, fanOut)), want) {
 			names = append(names, strings.TrimPrefix(name, "pytorch"))
 		}
@@ -87,9 +87,9 @@ func findInitNames(init nn.Initializer, fanIn, fanOut int) ([]string, error) {
 	return nil, fmt.Errorf("a spec cannot express the initial values: use one of the initializers %s", strings.Join(Inits(), ", "))
 }
 
-// formatScheme formats an initializer with a number, such as "normal 0.02". It removes rounding
+// formatInitScheme formats an initializer with a number, such as "normal 0.02". It removes rounding
 // errors from the number.
-func formatScheme(word string, value float64) string {
+func formatInitScheme(word string, value float64) string {
 	short, err := strconv.ParseFloat(strconv.FormatFloat(value, 'g', 12, 64), 64)
 	if err != nil {
 		short = value

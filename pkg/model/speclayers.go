@@ -44,7 +44,7 @@ func specLayerKinds() []specLayerKind {
 			return g.BatchNormWith(l.Name, in[0], cmp.Or(l.Epsilon, nn.BatchNormEpsilon), cmp.Or(l.Momentum, nn.BatchNormMomentum))
 		}},
 		{"Linear", "fully connected layer", 1, true, []string{"out", "bias", "init", "bias_init"}, func(g *nn.Graph, l SpecLayer, in []*gorgonia.Node) *gorgonia.Node {
-			return g.Linear(l.Name, in[0], nn.Dense{Out: l.Out, Bias: l.hasBias(), Weight: mustParseInit(l.Init), BiasInit: mustParseInit(l.BiasInit)})
+			return g.Linear(l.Name, in[0], nn.Dense{Out: l.Out, Bias: l.hasBias(), Weight: mustParseInitScheme(l.Init), BiasInit: mustParseInitScheme(l.BiasInit)})
 		}},
 		{"ReLU", "max(0, x)", 1, false, nil, func(g *nn.Graph, _ SpecLayer, in []*gorgonia.Node) *gorgonia.Node {
 			return g.ReLU(in[0])
@@ -107,7 +107,7 @@ func (l SpecLayer) hasBias() bool { return l.Bias == nil || *l.Bias }
 func (l SpecLayer) toConvolution() nn.Convolution {
 	return nn.Convolution{
 		Out: l.Out, Kernel: l.Kernel, Stride: l.Stride, Pad: l.Pad,
-		Bias: l.hasBias(), Weight: mustParseInit(l.Init), BiasInit: mustParseInit(l.BiasInit),
+		Bias: l.hasBias(), Weight: mustParseInitScheme(l.Init), BiasInit: mustParseInitScheme(l.BiasInit),
 	}
 }
 

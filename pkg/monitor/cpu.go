@@ -33,11 +33,11 @@ type CPUTimes struct {
 type CPUMeter struct {
 	proc  string // path of the proc file system
 	roots []int
-	known map[int]process // processes of the trees at the last sample, by pid
-	ended float64         // seconds of ended processes for which no process of a tree has waited
+	known map[int]processSnapshot // processes of the trees at the last sample, by pid
+	ended float64                 // seconds of ended processes for which no process of a tree has waited
 }
 
-type process struct {
+type processSnapshot struct {
 	start    uint64 // start time in ticks since the start of the machine; with the pid it identifies the process
 	parent   int
 	seconds  float64 // CPU time of the process and of those children for which it has waited
@@ -56,7 +56,7 @@ func (c *CPUMeter) Sample() (CPUTimes, error) {
 	if err != nil {
 		return CPUTimes{}, fmt.Errorf("sample CPU times: %w", err)
 	}
-	seen := map[int]process{}
+	seen := map[int]processSnapshot{}
 	for _, root := range c.roots {
 		before, again := c.known[root]
 		if err := c.addProcessTree(root, seen); err != nil {
@@ -79,7 +79,7 @@ func (c *CPUMeter) Sample() (CPUTimes, error) {
 // addOrphans adds processes whose parent has ended since the last sample: running ones to seen, and
 // the CPU time of ended ones to c.ended. No process of the tree calls wait(2) for them, so their
 // time is in no other process's times.
-func (c *CPUMeter) addOrphans(seen map[int]process) {
+func (c *CPUMeter) addOrphans(seen map[int]processSnapshot) {
 	for pid, before := range c.known {
 		if _, ok := seen[pid]; ok {
 			continue
@@ -139,7 +139,7 @@ func (c *CPUMeter) readMachineTimes() (CPUTimes, error) {
 // addProcessTree adds the process pid and its descendants to seen. It reads a process after its
 // children. If a child ends in between, its time counts twice in this sample; in the other order
 // it would count for other programs.
-func (c *CPUMeter) addProcessTree(pid int, seen map[int]process) error {
+func (c *CPUMeter) addProcessTree(pid int, seen map[int]processSnapshot) error {
 	if _, ok := seen[pid]; ok {
 		return nil
 	}
@@ -187,16 +187,16 @@ func (c *CPUMeter) readChildren(pid int) ([]int, error) {
 	return pids, nil
 }
 
-func (c *CPUMeter) readProcess(pid int) (process, error) {
+func (c *CPUMeter) readProcess(pid int) (processSnapshot, error) {
 	path := filepath.Join(c.proc, strconv.Itoa(pid), "stat")
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return process{}, err
+		return processSnapshot{}, err
 	}
 	// pid (name) state ppid …: the name may contain spaces and parentheses.
 	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 	if len(fields) < 22 {
-		return process{}, fmt.Errorf("%s: got %d fields after the process name, want at least 22", path, len(fields))
+		return processSnapshot{}, fmt.Errorf("%s: got %d fields after the process name, want at least 22", path, len(fields))
 	}
 	parent, err := strconv.Atoi(fields[1])
 	start, startErr := strconv.ParseUint(fields[19], 10, 64)
@@ -207,9 +207,9 @@ func (c *CPUMeter) readProcess(pid int) (process, error) {
 	}
 	pages, pagesErr := strconv.ParseInt(fields[21], 10, 64) // rss
 	if err = errors.Join(err, startErr, pagesErr); err != nil {
-		return process{}, fmt.Errorf("%s: %w", path, err)
+		return processSnapshot{}, fmt.Errorf("%s: %w", path, err)
 	}
-	return process{start: start, parent: parent, seconds: float64(ticks) / ticksPerSecond, memory: pages * int64(os.Getpagesize())}, nil
+	return processSnapshot{start: start, parent: parent, seconds: float64(ticks) / ticksPerSecond, memory: pages * int64(os.Getpagesize())}, nil
 }
 
 func isProcessGone(err error) bool {

@@ -38,20 +38,20 @@ func (m machineReader) usedMemory() float64 {
 	return (total - available) * 1024
 }
 
-// traffic contains bytes since the machine was started.
-type traffic struct{ received, sent, loopback float64 }
+// trafficBytes contains bytes since the machine was started.
+type trafficBytes struct{ received, sent, loopback float64 }
 
 const loopbackInterface = "lo"
 
 // networkTraffic returns the traffic of this process's network namespace. Only physical interfaces
 // count, if there are any: the same bytes also pass through bridges and bonds.
-func (m machineReader) networkTraffic() (traffic, error) {
+func (m machineReader) networkTraffic() (trafficBytes, error) {
 	path := filepath.Join(m.proc, "self/net/dev")
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return traffic{}, err
+		return trafficBytes{}, err
 	}
-	var physical, all traffic
+	var physical, all trafficBytes
 	found := false
 	for line := range strings.Lines(string(text)) {
 		name, rest, ok := strings.Cut(line, ":")
@@ -63,7 +63,7 @@ func (m machineReader) networkTraffic() (traffic, error) {
 		received, err := strconv.ParseFloat(fields[0], 64)
 		sent, sentErr := strconv.ParseFloat(fields[8], 64)
 		if err = errors.Join(err, sentErr); err != nil {
-			return traffic{}, fmt.Errorf("%s: interface %s: %w", path, name, err)
+			return trafficBytes{}, fmt.Errorf("%s: interface %s: %w", path, name, err)
 		}
 		if name == loopbackInterface {
 			all.loopback, physical.loopback = received, received

@@ -54,7 +54,7 @@ type UsageRecorder struct {
 		time   time.Time // zero before the first one
 		cpu    CPUTimes
 		cpuErr error
-		net    traffic
+		net    trafficBytes
 		netErr error
 	}
 	energy []*energyCounter // of the processors; nil if they cannot be read
@@ -89,8 +89,8 @@ func startUsage(dir string, rank, pid int, gpu func() GPUSample, m machineReader
 	return u, nil
 }
 
-// intervalAfter returns the interval after n samples; first is that at the start.
-func intervalAfter(n int, first time.Duration) time.Duration { return first << (n / usageSamples) }
+// samplingInterval returns the interval after n samples; first is that at the start.
+func samplingInterval(n int, first time.Duration) time.Duration { return first << (n / usageSamples) }
 
 // recordUntilEnd appends samples until Stop is called or the file cannot be written.
 func (u *UsageRecorder) recordUntilEnd(first time.Duration) {
@@ -108,7 +108,7 @@ func (u *UsageRecorder) recordUntilEnd(first time.Duration) {
 		if !u.recordSample() {
 			return
 		}
-		if next := intervalAfter(n, first); next != intervalAfter(n-1, first) {
+		if next := samplingInterval(n, first); next != samplingInterval(n-1, first) {
 			ticks.Reset(next)
 		}
 	}

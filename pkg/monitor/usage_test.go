@@ -198,7 +198,7 @@ func BenchmarkUsageSample(b *testing.B) {
 
 func TestIntervalAfter(t *testing.T) {
 	for n, want := range map[int]time.Duration{0: 1, 7199: 1, 7200: 2, 14399: 2, 14400: 4, 21600: 8} {
-		if got := intervalAfter(n, time.Second); got != want*time.Second {
+		if got := samplingInterval(n, time.Second); got != want*time.Second {
 			t.Errorf("after %d samples: got %v, want %v", n, got, want*time.Second)
 		}
 	}

@@ -195,9 +195,9 @@ func (g *Graph) SetLoss(n *gorgonia.Node) {
 	}
 }
 
-// gradMutex is held during calls of gorgonia.Grad, which writes to a constant that
+// gorgoniaGradMutex is held during calls of gorgonia.Grad, which writes to a constant that
 // all graphs of the process share.
-var gradMutex sync.Mutex
+var gorgoniaGradMutex sync.Mutex
 
 // Gradients returns the gradients of the loss with respect to each parameter, in the order
 // of Parameters. The first call adds them to the graph; later calls return the same nodes.
@@ -223,8 +223,8 @@ func (g *Graph) Gradients() (grads gorgonia.Nodes, err error) {
 		}
 		wrt[i] = p.Node
 	}
-	gradMutex.Lock()
-	defer gradMutex.Unlock()
+	gorgoniaGradMutex.Lock()
+	defer gorgoniaGradMutex.Unlock()
 	if grads, err = gorgonia.Grad(g.loss, wrt...); err != nil {
 		return nil, fmt.Errorf("differentiate the loss: %w", err)
 	}

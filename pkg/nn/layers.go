@@ -54,7 +54,7 @@ func squareConvolution(out, kernel, stride, pad int, bias bool) Convolution {
 // operation to the graph. The weight has the shape [out,in,kernel…], or [in,out,kernel…] if
 // transposed is set.
 func (g *Graph) addConvolution(name, kind string, x *gorgonia.Node, c Convolution, apply func(x, w, b *gorgonia.Node, stride, pad []int) (*gorgonia.Node, error), transposed bool) *gorgonia.Node {
-	in, ok := g.checkLayerInput(name, x, imageOrVolume, c.Out)
+	in, ok := g.validatedInputChannels(name, x, imageOrVolume, c.Out)
 	if !ok {
 		return nil
 	}
@@ -111,7 +111,7 @@ type Dense struct {
 // Linear adds a linear (fully connected, dense) layer: x [n,k] → [n,out]. Its parameters
 // are name.weight [out,k] and, if d.Bias is set, name.bias [out].
 func (g *Graph) Linear(name string, x *gorgonia.Node, d Dense) *gorgonia.Node {
-	in, ok := g.checkLayerInput(name, x, 2, d.Out)
+	in, ok := g.validatedInputChannels(name, x, 2, d.Out)
 	if !ok {
 		return nil
 	}
@@ -135,7 +135,7 @@ func (g *Graph) BatchNorm(name string, x *gorgonia.Node) *gorgonia.Node {
 // variance. momentum is the weight of the batch in the running statistics; Keras'
 // momentum is 1 minus this one.
 func (g *Graph) BatchNormWith(name string, x *gorgonia.Node, epsilon, momentum float64) *gorgonia.Node {
-	c, ok := g.checkLayerInput(name, x, imageOrVolume, 1)
+	c, ok := g.validatedInputChannels(name, x, imageOrVolume, 1)
 	if !ok {
 		return nil
 	}
@@ -235,10 +235,10 @@ func (g *Graph) L1(y, t *gorgonia.Node, expWeight float64) *gorgonia.Node {
 	return g.addLayerWithoutParameters("L1", func() (*gorgonia.Node, error) { return L1(y, t, expWeight) })
 }
 
-// checkLayerInput checks arguments that all layers with parameters have. It returns the
+// validatedInputChannels checks arguments that all layers with parameters have. It returns the
 // number of channels (or features) of x, and false after an error. x must have dims
 // dimensions; out is the number of output channels.
-func (g *Graph) checkLayerInput(name string, x *gorgonia.Node, dims, out int) (int, bool) {
+func (g *Graph) validatedInputChannels(name string, x *gorgonia.Node, dims, out int) (int, bool) {
 	switch {
 	case g.err != nil:
 		return 0, false
@@ -288,12 +288,12 @@ func (g *Graph) addLayer(name, kind string, y *gorgonia.Node, err error, paramet
 		return nil
 	}
 	y.Op().(*operation).layer = name
-	g.layers = append(g.layers, Layer{Name: name, Kind: kind, Shape: slices.Clone(y.Shape()), Parameters: parameters, FLOPs: g.countFLOPs(y)})
+	g.layers = append(g.layers, Layer{Name: name, Kind: kind, Shape: slices.Clone(y.Shape()), Parameters: parameters, FLOPs: g.countLayerFLOPs(y)})
 	return y
 }
 
-// countFLOPs returns Layer.FLOPs of the layer that computes y.
-func (g *Graph) countFLOPs(y *gorgonia.Node) int64 {
+// countLayerFLOPs returns Layer.FLOPs of the layer that computes y.
+func (g *Graph) countLayerFLOPs(y *gorgonia.Node) int64 {
 	in := Operands(g.expr, y)
 	switch mustOperationInfoOf(y).Kind {
 	case KindConv, KindLinear:

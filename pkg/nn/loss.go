@@ -22,7 +22,7 @@ func BCEWithLogits(z, t *gorgonia.Node) (*gorgonia.Node, error) {
 	if !z.Shape().Eq(t.Shape()) {
 		return nil, fmt.Errorf("%s: logits have shape %v, but targets have shape %v: make the shapes equal", name, z.Shape(), t.Shape())
 	}
-	return newLoss(KindBCEWithLogits, KindBCEWithLogitsBackward, Attr{}, z, t)
+	return addLossOperation(KindBCEWithLogits, KindBCEWithLogitsBackward, Attr{}, z, t)
 }
 
 // SoftmaxCrossEntropy returns the cross-entropy of the logits z [n,classes] with the
@@ -47,7 +47,7 @@ func SoftmaxCrossEntropy(z, t *gorgonia.Node, smoothing float64) (*gorgonia.Node
 	case !(smoothing >= 0 && smoothing < 1):
 		return nil, fmt.Errorf("%s: invalid smoothing %v: use at least 0 (none) and less than 1", name, smoothing)
 	}
-	return newLoss(KindSoftmaxCrossEntropy, KindSoftmaxCrossEntropyBackward, Attr{Smoothing: smoothing}, z, t)
+	return addLossOperation(KindSoftmaxCrossEntropy, KindSoftmaxCrossEntropyBackward, Attr{Smoothing: smoothing}, z, t)
 }
 
 // DiceBCE returns weight times the soft Dice loss plus (1−weight) times BCEWithLogits, of
@@ -72,7 +72,7 @@ func DiceBCE(z, t *gorgonia.Node, weight float64) (*gorgonia.Node, error) {
 	case !(weight > 0 && weight <= 1):
 		return nil, fmt.Errorf("%s: invalid Dice weight %v: use a number above 0 and at most 1 (for 0, use BCEWithLogits)", name, weight)
 	}
-	return newLoss(KindDiceBCE, KindDiceBCEBackward, Attr{DiceWeight: weight}, z, t)
+	return addLossOperation(KindDiceBCE, KindDiceBCEBackward, Attr{DiceWeight: weight}, z, t)
 }
 
 // PixelLoss configures PixelCrossEntropy.
@@ -119,7 +119,7 @@ func PixelCrossEntropy(z, t *gorgonia.Node, o PixelLoss) (*gorgonia.Node, error)
 	if err := CheckClassWeights(o.ClassWeights, zs[1]); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	return newLoss(KindPixelCrossEntropy, KindPixelCrossEntropyBackward, Attr{ClassWeights: slices.Clone(o.ClassWeights), Ignore: o.Ignore, DiceWeight: o.DiceWeight}, z, t)
+	return addLossOperation(KindPixelCrossEntropy, KindPixelCrossEntropyBackward, Attr{ClassWeights: slices.Clone(o.ClassWeights), Ignore: o.Ignore, DiceWeight: o.DiceWeight}, z, t)
 }
 
 // CheckClassWeights returns an error unless w is nil or contains one finite weight per class. No
@@ -164,12 +164,12 @@ func L1(y, t *gorgonia.Node, expWeight float64) (*gorgonia.Node, error) {
 	case !(expWeight >= 0) || math.IsInf(expWeight, 0):
 		return nil, fmt.Errorf("%s: invalid weight %v of the exponential term: use 0 (none) or a positive number", name, expWeight)
 	}
-	return newLoss(KindL1, KindL1Backward, Attr{ExpWeight: expWeight}, y, t)
+	return addLossOperation(KindL1, KindL1Backward, Attr{ExpWeight: expWeight}, y, t)
 }
 
-// newLoss adds an operation that computes a scalar from y and t. The gradient with respect to
+// addLossOperation adds an operation that computes a scalar from y and t. The gradient with respect to
 // y is computed by an operation of kind backward. There is no gradient for t.
-func newLoss(kind, backward Kind, attr Attr, y, t *gorgonia.Node) (*gorgonia.Node, error) {
+func addLossOperation(kind, backward Kind, attr Attr, y, t *gorgonia.Node) (*gorgonia.Node, error) {
 	o := &operation{kind: kind, attr: attr, of: -1, shape: tensor.ScalarShape(), wrt: []bool{true, false}}
 	o.grad = func(in gorgonia.Nodes, out, dloss *gorgonia.Node) (gorgonia.Nodes, error) {
 		dy, err := addBackwardOperation(backward, attr, out, in[0], in[0], in[1], dloss)

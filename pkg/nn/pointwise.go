@@ -10,7 +10,7 @@ import (
 
 // ReLU returns max(0, x), element by element. x is a batch of tensors of any shape.
 func ReLU(x *gorgonia.Node) (*gorgonia.Node, error) {
-	return newActivation("relu", KindReLU, KindReLUBackward, x, Attr{})
+	return addActivationOperation("relu", KindReLU, KindReLUBackward, x, Attr{})
 }
 
 // LeakyReLU returns x if x > 0, else slope·x, element by element; slope must be above 0.
@@ -19,17 +19,17 @@ func LeakyReLU(x *gorgonia.Node, slope float64) (*gorgonia.Node, error) {
 	if !(slope > 0) {
 		return nil, fmt.Errorf("leaky relu: invalid slope %v: use a number above 0 (for 0, use ReLU)", slope)
 	}
-	return newActivation("leaky relu", KindLeakyReLU, KindLeakyReLUBackward, x, Attr{Slope: slope})
+	return addActivationOperation("leaky relu", KindLeakyReLU, KindLeakyReLUBackward, x, Attr{Slope: slope})
 }
 
 // Tanh returns the hyperbolic tangent of x, element by element.
 func Tanh(x *gorgonia.Node) (*gorgonia.Node, error) {
-	return newActivation("tanh", KindTanh, KindTanhBackward, x, Attr{})
+	return addActivationOperation("tanh", KindTanh, KindTanhBackward, x, Attr{})
 }
 
-// newActivation adds an element-wise function of x. An operation of kind backward computes
+// addActivationOperation adds an element-wise function of x. An operation of kind backward computes
 // its gradient from the function's result, so that engines do not have to keep x in memory.
-func newActivation(name string, kind, backward Kind, x *gorgonia.Node, attr Attr) (*gorgonia.Node, error) {
+func addActivationOperation(name string, kind, backward Kind, x *gorgonia.Node, attr Attr) (*gorgonia.Node, error) {
 	if err := checkOperands(name, operand{"input", x, batched}); err != nil {
 		return nil, err
 	}

@@ -257,7 +257,7 @@ func work(show progressOutput) {
 func TestProgressIsThrottled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		calls, _ := kernel(t)
-		work(&cellOutput{live: NewLive()})
+		work(&notebookCellOutput{live: NewLive()})
 		// One line at the start, one every 13 steps (260 ms is the first
 		// multiple of 20 ms above 250 ms), and the last.
 		if n, want := len(*calls), 1+1000/13+1; n != want {
@@ -315,7 +315,7 @@ func TestSurfaceFollowsThePlace(t *testing.T) {
 		t.Errorf("a pipe gets a %T", newProgressOutput())
 	}
 	kernel(t)
-	if _, ok := newProgressOutput().(*cellOutput); !ok {
+	if _, ok := newProgressOutput().(*notebookCellOutput); !ok {
 		t.Errorf("a cell gets a %T", newProgressOutput())
 	}
 }

@@ -60,7 +60,7 @@ func newProgress(label string, total int, show progressOutput, now func() time.T
 
 func newProgressOutput() progressOutput {
 	if InNotebook() {
-		return &cellOutput{live: NewLive()}
+		return &notebookCellOutput{live: NewLive()}
 	}
 	if fd := int(os.Stderr.Fd()); term.IsTerminal(fd) && os.Getenv("TERM") != "dumb" {
 		return &terminalOutput{w: os.Stderr, width: func() int {
@@ -155,14 +155,16 @@ func formatDuration(d time.Duration) string {
 	return fmt.Sprintf("%d:%02d", s/60, s%60)
 }
 
-// cellOutput replaces the previous line in the cell's output. Carriage returns on standard output would
+// notebookCellOutput replaces the previous line in the cell's output. Carriage returns on standard output would
 // look the same, but the notebook file would contain every line.
-type cellOutput struct{ live *Live }
+type notebookCellOutput struct{ live *Live }
 
-func (c *cellOutput) isDue(since time.Duration, _ bool) bool { return since >= 250*time.Millisecond }
+func (c *notebookCellOutput) isDue(since time.Duration, _ bool) bool {
+	return since >= 250*time.Millisecond
+}
 
 // showLine ignores errors, because a failed display must not end the work.
-func (c *cellOutput) showLine(s string, _ bool) { _ = c.live.Show(s) }
+func (c *notebookCellOutput) showLine(s string, _ bool) { _ = c.live.Show(s) }
 
 // terminalOutput overwrites the previous line in a terminal with each new line.
 type terminalOutput struct {

@@ -22,7 +22,7 @@ func compiler(t *testing.T) *Compiler {
 	}
 	c, err := open(clib.Environment{Getenv: func(name string) string {
 		value := os.Getenv(name)
-		if name == clib.PathVariable && value == "" {
+		if name == clib.LibraryPathVariable && value == "" {
 			return folder
 		}
 		return value
@@ -84,7 +84,7 @@ func TestOpenWithoutCompiler(t *testing.T) {
 	}
 	dir := t.TempDir()
 	_, err := open(clib.Environment{
-		Getenv: func(name string) string { return map[string]string{clib.PathVariable: dir}[name] },
+		Getenv: func(name string) string { return map[string]string{clib.LibraryPathVariable: dir}[name] },
 		System: []string{},
 		Open:   func(string) (uintptr, error) { return 0, fs.ErrNotExist },
 	})

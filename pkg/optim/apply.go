@@ -76,9 +76,9 @@ func Apply(u Update, w, g []float64, slots ...[]float64) error {
 // gradients are also changed. If Apply64 returns an error, it has changed nothing. The
 // optimizer kernels of the engines are tested against it.
 func Apply64(u Update, tensors []Tensor64) error {
-	list := make([]tensor[float64], len(tensors))
+	list := make([]updatedTensor[float64], len(tensors))
 	for i, t := range tensors {
-		list[i] = tensor[float64]{t.Weights, t.Gradient, t.Slots, t.Vector}
+		list[i] = updatedTensor[float64]{t.Weights, t.Gradient, t.Slots, t.Vector}
 	}
 	return applyUpdate(u, list, nil)
 }
@@ -88,9 +88,9 @@ func Apply64(u Update, tensors []Tensor64) error {
 // their sums over all workers, for the norms of clipping, LARS and LAMB. All workers pass
 // tensors in the same order. After an error of sum, the slots may have been changed.
 func ApplySharded64(u Update, tensors []Tensor64, sum func(v []float64) error) error {
-	list := make([]tensor[float64], len(tensors))
+	list := make([]updatedTensor[float64], len(tensors))
 	for i, t := range tensors {
-		list[i] = tensor[float64]{t.Weights, t.Gradient, t.Slots, t.Vector}
+		list[i] = updatedTensor[float64]{t.Weights, t.Gradient, t.Slots, t.Vector}
 	}
 	return applyUpdate(u, list, sum)
 }
@@ -98,18 +98,18 @@ func ApplySharded64(u Update, tensors []Tensor64, sum func(v []float64) error) e
 // ApplySharded32 is ApplySharded64 in single precision. Norms are summed in double
 // precision.
 func ApplySharded32(u Update, tensors []Tensor32, sum func(v []float64) error) error {
-	list := make([]tensor[float32], len(tensors))
+	list := make([]updatedTensor[float32], len(tensors))
 	for i, t := range tensors {
-		list[i] = tensor[float32]{t.Weights, t.Gradient, t.Slots, t.Vector}
+		list[i] = updatedTensor[float32]{t.Weights, t.Gradient, t.Slots, t.Vector}
 	}
 	return applyUpdate(u, list, sum)
 }
 
 // Apply32 is Apply64 in single precision. Norms are summed in double precision.
 func Apply32(u Update, tensors []Tensor32) error {
-	list := make([]tensor[float32], len(tensors))
+	list := make([]updatedTensor[float32], len(tensors))
 	for i, t := range tensors {
-		list[i] = tensor[float32]{t.Weights, t.Gradient, t.Slots, t.Vector}
+		list[i] = updatedTensor[float32]{t.Weights, t.Gradient, t.Slots, t.Vector}
 	}
 	return applyUpdate(u, list, nil)
 }
@@ -127,7 +127,7 @@ func Clip32(clip float64, gradients ...[]float32) float64 {
 
 type float interface{ ~float32 | ~float64 }
 
-type tensor[T float] struct {
+type updatedTensor[T float] struct {
 	w, g   []T
 	slots  [][]T
 	vector bool
@@ -135,7 +135,7 @@ type tensor[T float] struct {
 
 // applyUpdate implements Apply64, Apply32 and their sharded variants. sum replaces v by its sums
 // over all workers; nil means that there is only one worker.
-func applyUpdate[T float](u Update, list []tensor[T], sum func(v []float64) error) error {
+func applyUpdate[T float](u Update, list []updatedTensor[T], sum func(v []float64) error) error {
 	if err := u.Validate(); err != nil {
 		return fmt.Errorf("apply optimizer step: %w", err)
 	}
@@ -206,13 +206,13 @@ func sumSquares[T float](v []T) float64 {
 	return sum
 }
 
-// clipEpsilon, added to the norm, keeps the quotient finite if all gradients are 0.
-const clipEpsilon = 1e-6
+// clipNormEpsilon, added to the norm, keeps the quotient finite if all gradients are 0.
+const clipNormEpsilon = 1e-6
 
 // clipGradients is Clip32 for any float type. squares is the sum of the squares of all gradients.
 func clipGradients[T float](clip, squares float64, gradients [][]T) float64 {
 	norm := math.Sqrt(squares)
-	if f := T(clip / (norm + clipEpsilon)); f < 1 {
+	if f := T(clip / (norm + clipNormEpsilon)); f < 1 {
 		for _, g := range gradients {
 			for i := range g {
 				g[i] *= f
@@ -230,7 +230,7 @@ func clipGradients[T float](clip, squares float64, gradients [][]T) float64 {
 //
 // (Sutskever et al. 2013, proceedings.mlr.press/v28/sutskever13, in PyTorch's form, where
 // w are the look-ahead parameters).
-func applySGD[T float](u Update, t tensor[T]) {
+func applySGD[T float](u Update, t updatedTensor[T]) {
 	rate, momentum, decay := T(u.LearningRate), T(u.Momentum), T(u.WeightDecay)
 	for i := range t.w {
 		d := t.g[i] + decay*t.w[i]
@@ -256,7 +256,7 @@ func applySGD[T float](u Update, t tensor[T]) {
 // AdamW (Loshchilov and Hutter 2019, arXiv:1711.05101, algorithm 2, in the order of
 // torch.optim.AdamW) adds no weight decay to the gradient, but first sets
 // w ← w·(1 − lr·decay).
-func applyAdam[T float](u Update, t tensor[T]) {
+func applyAdam[T float](u Update, t updatedTensor[T]) {
 	correct1, correct2 := biasCorrections[T](u)
 	b1, c1, b2, c2 := T(u.Beta1), T(1-u.Beta1), T(u.Beta2), T(1-u.Beta2)
 	rate, epsilon, decay, keep := T(u.LearningRate), T(u.Epsilon), T(u.WeightDecay), T(1)
@@ -286,7 +286,7 @@ func sqrt[T float](v T) T { return T(math.Sqrt(float64(v))) }
 //
 // η is the trust coefficient, and μ is the momentum. If a norm is 0, local is 1. For
 // vectors (see Tensor64), local is 1 and decay is 0. w and g are the norms ‖w‖ and ‖g‖.
-func applyLARS[T float](u Update, t tensor[T], w, g float64) {
+func applyLARS[T float](u Update, t updatedTensor[T], w, g float64) {
 	local, decay := 1.0, u.WeightDecay
 	if t.vector {
 		decay = 0
@@ -314,19 +314,19 @@ func applyLARS[T float](u Update, t tensor[T], w, g float64) {
 //
 // updateMomentsLAMB updates m and v, and applyLAMB then updates w. w and r are the norms ‖w‖
 // and ‖r‖.
-func applyLAMB[T float](u Update, t tensor[T], w, r float64) {
+func applyLAMB[T float](u Update, t updatedTensor[T], w, r float64) {
 	ratio := 1.0
 	if !t.vector && w > 0 && r > 0 {
 		ratio = w / r
 	}
-	direction := directionLAMB(u, t)
+	direction := lambDirection(u, t)
 	rate := T(u.LearningRate * ratio)
 	for i := range t.w {
 		t.w[i] -= rate * direction(i)
 	}
 }
 
-func directionLAMB[T float](u Update, t tensor[T]) func(i int) T {
+func lambDirection[T float](u Update, t updatedTensor[T]) func(i int) T {
 	correct1, correct2 := biasCorrections[T](u)
 	epsilon, decay := T(u.Epsilon), T(u.WeightDecay)
 	if t.vector {
@@ -337,10 +337,10 @@ func directionLAMB[T float](u Update, t tensor[T]) func(i int) T {
 }
 
 // updateMomentsLAMB updates m and v (see applyLAMB) and returns ‖r‖².
-func updateMomentsLAMB[T float](u Update, t tensor[T]) float64 {
+func updateMomentsLAMB[T float](u Update, t updatedTensor[T]) float64 {
 	b1, c1, b2, c2 := T(u.Beta1), T(1-u.Beta1), T(u.Beta2), T(1-u.Beta2)
 	m, v := t.slots[0], t.slots[1]
-	direction := directionLAMB(u, t)
+	direction := lambDirection(u, t)
 	sum := 0.0
 	for i, g := range t.g {
 		m[i] = b1*m[i] + c1*g

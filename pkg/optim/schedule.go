@@ -144,8 +144,8 @@ type TrainingRun struct {
 	Epochs        int
 }
 
-// batchFactor returns N, the factor in the rules for scaling.
-func (s Schedule) batchFactor(r TrainingRun) float64 {
+// batchScalingFactor returns N, the factor in the rules for scaling.
+func (s Schedule) batchScalingFactor(r TrainingRun) float64 {
 	if s.BaseBatch > 0 {
 		return float64(r.GlobalBatch) / float64(s.BaseBatch)
 	}
@@ -157,9 +157,9 @@ func (s Schedule) batchFactor(r TrainingRun) float64 {
 func (s Schedule) ScaledRate(base float64, r TrainingRun) float64 {
 	switch s.Scaling {
 	case ScalingLinear:
-		return base * s.batchFactor(r)
+		return base * s.batchScalingFactor(r)
 	case ScalingSqrt:
-		return base * math.Sqrt(s.batchFactor(r))
+		return base * math.Sqrt(s.batchScalingFactor(r))
 	}
 	return base
 }
@@ -203,7 +203,7 @@ func (s Schedule) At(base float64, r TrainingRun, epoch, step int) float64 {
 		warmup = s.WarmupEpochs * r.StepsPerEpoch
 	}
 	scaled := s.Scaling == ScalingLinear || s.Scaling == ScalingSqrt
-	if s.Anneal == AnnealCosineSC21 && !(scaled && s.batchFactor(r) > 1) {
+	if s.Anneal == AnnealCosineSC21 && !(scaled && s.batchScalingFactor(r) > 1) {
 		warmup = 0
 	}
 	i := epoch*r.StepsPerEpoch + step + 1

@@ -65,14 +65,14 @@ func Export(ctx context.Context, run, out string, o ExportOptions) (e Exported, 
 			return e, err
 		}
 	}
-	e.About, err = exportTrained(ctx, t, out, o)
+	e.About, err = exportTrainedNetwork(ctx, t, out, o)
 	if err != nil {
 		err = fmt.Errorf("export %s: %w", t.Dir, err)
 	}
 	return e, err
 }
 
-func exportTrained(ctx context.Context, t *train.Trained, out string, o ExportOptions) (about []string, err error) {
+func exportTrainedNetwork(ctx context.Context, t *train.Trained, out string, o ExportOptions) (about []string, err error) {
 	net, err := t.Network(ctx)
 	if err != nil {
 		return nil, err
@@ -102,7 +102,7 @@ func exportTrained(ctx context.Context, t *train.Trained, out string, o ExportOp
 		if c.Kind == data.KindStacks {
 			break
 		}
-		network := newNetwork(t)
+		network := newInferenceNetwork(t)
 		if err := network.FindReceptiveField(d.Channels); err != nil {
 			return nil, err
 		}

@@ -39,11 +39,11 @@ type FileOptions struct {
 // Files applies the network to the given PNG, JPEG or TIFF files and writes the results, each file
 // completely or not at all. If o.Labels is set, it returns the scores of the complete images.
 func (p *Predictor) Files(ctx context.Context, paths []string, o FileOptions) (train.Scores, error) {
-	s := p.newScores()
+	s := p.newImageScores()
 	if len(o.Formats) == 0 {
 		o.Formats = Formats()[:1]
 	}
-	names, err := outputNames(paths)
+	names, err := imageBaseNames(paths)
 	if err != nil {
 		return s, err
 	}
@@ -68,7 +68,7 @@ func (p *Predictor) Files(ctx context.Context, paths []string, o FileOptions) (t
 		r, err := p.File(ctx, path)
 		if err != nil {
 			if o.Out != "" && i > 0 {
-				err = fmt.Errorf("%w (%s has the predictions of %s before it, without %s)", err, o.Out, english.FormatCount(i, "image"), p.tableName())
+				err = fmt.Errorf("%w (%s has the predictions of %s before it, without %s)", err, o.Out, english.FormatCount(i, "image"), p.resultTableName())
 			}
 			return s, err
 		}
@@ -77,7 +77,7 @@ func (p *Predictor) Files(ctx context.Context, paths []string, o FileOptions) (t
 				return s, fmt.Errorf("compare %s with its label: %w", path, err)
 			}
 		}
-		table = append(table, r.tableRows(filepath.Base(path))...)
+		table = append(table, r.resultTableRows(filepath.Base(path))...)
 		if err := r.writeFiles(ctx, names[i], o); err != nil {
 			return s, fmt.Errorf("write prediction of %s: %w", path, err)
 		}
@@ -85,13 +85,13 @@ func (p *Predictor) Files(ctx context.Context, paths []string, o FileOptions) (t
 	if o.Out == "" {
 		return s, nil
 	}
-	return s, wholefile.Write(filepath.Join(o.Out, p.tableName()), 0o666, func(f *os.File) error {
-		return csv.NewWriter(f).WriteAll(slices.Insert(table, 0, p.tableHeader()))
+	return s, wholefile.Write(filepath.Join(o.Out, p.resultTableName()), 0o666, func(f *os.File) error {
+		return csv.NewWriter(f).WriteAll(slices.Insert(table, 0, p.resultTableHeader()))
 	})
 }
 
-// outputNames returns the images' names without extensions.
-func outputNames(paths []string) ([]string, error) {
+// imageBaseNames returns the images' names without extensions.
+func imageBaseNames(paths []string) ([]string, error) {
 	of := map[string]string{}
 	var names []string
 	for _, path := range paths {
@@ -121,14 +121,14 @@ func (p *Predictor) prepareOutputs(names []string, o FileOptions, inputs []strin
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	paths := []string{filepath.Join(o.Out, p.tableName())}
+	paths := []string{filepath.Join(o.Out, p.resultTableName())}
 	for _, name := range names {
 		if p.isClassifier() {
 			break
 		}
 		paths = append(paths, overlayPath(o.Out, name))
 		for _, f := range o.Formats {
-			paths = append(paths, resultPath(o.Out, "masks", name, f))
+			paths = append(paths, resultFilePath(o.Out, "masks", name, f))
 			paths = append(paths, probabilityPaths(o.Out, name, f, p.ClassNames())...)
 		}
 	}
@@ -147,7 +147,7 @@ func (p *Predictor) prepareOutputs(names []string, o FileOptions, inputs []strin
 	return nil
 }
 
-func resultPath(out, what, name, format string) string {
+func resultFilePath(out, what, name, format string) string {
 	return filepath.Join(out, what, name+"."+format)
 }
 
@@ -155,16 +155,16 @@ func resultPath(out, what, name, format string) string {
 // network's logits, or nil if there is one. An array has all classes.
 func probabilityPaths(out, name, format string, classes []string) []string {
 	if classes == nil || format == "npy" {
-		return []string{resultPath(out, "probabilities", name, format)}
+		return []string{resultFilePath(out, "probabilities", name, format)}
 	}
 	var paths []string
 	for _, class := range classes {
-		paths = append(paths, resultPath(out, filepath.Join("probabilities", class), name, format))
+		paths = append(paths, resultFilePath(out, filepath.Join("probabilities", class), name, format))
 	}
 	return paths
 }
 
-func overlayPath(out, name string) string { return resultPath(out, "overlays", name, "png") }
+func overlayPath(out, name string) string { return resultFilePath(out, "overlays", name, "png") }
 
 func (r *Prediction) writeFiles(ctx context.Context, name string, o FileOptions) error {
 	if o.Out == "" || r.classes != nil {
@@ -173,11 +173,11 @@ func (r *Prediction) writeFiles(ctx context.Context, name string, o FileOptions)
 	mask := r.Mask()
 	var classes []string // of the logits
 	shape := []int{r.Height, r.Width}
-	if r.planeCount() > 1 {
-		classes, shape = r.ClassNames(), append([]int{r.planeCount()}, shape...)
+	if r.logitPlaneCount() > 1 {
+		classes, shape = r.ClassNames(), append([]int{r.logitPlaneCount()}, shape...)
 	}
 	for _, f := range o.Formats {
-		masks, probabilities := resultPath(o.Out, "masks", name, f), probabilityPaths(o.Out, name, f, classes)
+		masks, probabilities := resultFilePath(o.Out, "masks", name, f), probabilityPaths(o.Out, name, f, classes)
 		var err error
 		if f == "npy" {
 			values := make([]float32, len(mask.Pix))
@@ -198,25 +198,25 @@ func (r *Prediction) writeFiles(ctx context.Context, name string, o FileOptions)
 	return data.WritePicture(ctx, overlayPath(o.Out, name), r.Overlay())
 }
 
-// tableName returns the name of the CSV file with all images' results.
-func (p *Predictor) tableName() string {
+// resultTableName returns the name of the CSV file with all images' results.
+func (p *Predictor) resultTableName() string {
 	if p.isClassifier() {
 		return "probabilities.csv"
 	}
 	return "objects.csv"
 }
 
-// tableHeader returns the first row of the table. It must be called after tableRows, because the
+// resultTableHeader returns the first row of the table. It must be called after resultTableRows, because the
 // number of classes is unknown before.
-func (p *Predictor) tableHeader() []string {
+func (p *Predictor) resultTableHeader() []string {
 	if p.classes != nil {
 		return append([]string{"image", "class"}, p.classes...)
 	}
 	return []string{"image", "class", "object", "area_pixels", "center_x", "center_y"}
 }
 
-// tableRows returns the rows of the table for one image.
-func (r *Prediction) tableRows(image string) [][]string {
+// resultTableRows returns the rows of the table for one image.
+func (r *Prediction) resultTableRows(image string) [][]string {
 	number := func(v float64, bits int) string { return strconv.FormatFloat(v, 'g', -1, bits) }
 	if r.classes != nil {
 		row := []string{image, r.classes[r.Class()]}

@@ -44,18 +44,18 @@ type Predictor struct {
 // (unet2d-cells/ddp-n1-s1) or a path, like scaling.Read. It needs no data of the run. The error
 // wraps train.ErrNoCheckpoint if there is no checkpoint.
 func Open(ctx context.Context, run string) (*Predictor, error) {
-	t, err := train.OpenTrained(ctx, run, setPredictionOptions)
+	t, err := train.OpenTrained(ctx, run, setPredictionEngineOptions)
 	if err != nil {
 		return nil, fmt.Errorf("open predictor: %w", err)
 	}
-	p := &Predictor{Run: t.Dir, Checkpoint: t.Checkpoint, Epoch: t.Epoch, Note: t.Note, trained: t, config: t.Config.Data, network: newNetwork(t)}
+	p := &Predictor{Run: t.Dir, Checkpoint: t.Checkpoint, Epoch: t.Epoch, Note: t.Note, trained: t, config: t.Config.Data, network: newInferenceNetwork(t)}
 	if p.config.Task() == data.TaskRegression || p.config.Kind == data.KindStacks {
 		return nil, errors.Join(fmt.Errorf("open predictor: run %s learned from volumes (data kind %s): use a run that learned from images", t.Dir, p.config.Kind), t.Close())
 	}
 	return p, nil
 }
 
-func newNetwork(t *train.Trained) inference.Network {
+func newInferenceNetwork(t *train.Trained) inference.Network {
 	return inference.Network{Load: t.Load, Program: func(image, target []int) (*plan.Program, error) {
 		program, _, err := t.Program(1, image, target)
 		return program, err
@@ -64,10 +64,10 @@ func newNetwork(t *train.Trained) inference.Network {
 
 func (p *Predictor) isClassifier() bool { return p.config.Task() == data.TaskClassification }
 
-// setPredictionOptions changes the options of training for prediction. The engine uses all cores,
+// setPredictionEngineOptions changes the options of training for prediction. The engine uses all cores,
 // and convolutions that compute the same bits for a pixel wherever its window begins. (Winograd's
 // algorithm and TF32 do not.)
-func setPredictionOptions(o *engine.Options) {
+func setPredictionEngineOptions(o *engine.Options) {
 	o.Threads = min(runtime.GOMAXPROCS(0), engine.MaxThreads)
 	o.TF32 = false
 	if o.Device == "cpu" {

@@ -42,12 +42,12 @@ func maskClassNames(c data.Config) []string {
 	return []string{data.ClassBackground, "foreground"}
 }
 
-func (r *Prediction) planeCount() int { return len(r.Logits) / (r.Height * r.Width) }
+func (r *Prediction) logitPlaneCount() int { return len(r.Logits) / (r.Height * r.Width) }
 
 // Probabilities returns the probabilities (0 to 1) for the values in Logits, in the same shape.
 func (r *Prediction) Probabilities() []float32 {
 	v := make([]float32, len(r.Logits))
-	if r.classes == nil && r.planeCount() == 1 {
+	if r.classes == nil && r.logitPlaneCount() == 1 {
 		for i, z := range r.Logits {
 			v[i] = float32(1 / (1 + math.Exp(-float64(z))))
 		}
@@ -75,7 +75,7 @@ func (r *Prediction) Probabilities() []float32 {
 // PixelClasses returns the index of the most probable class at each pixel, row by row; 1 is the
 // foreground. The task must be segmentation.
 func (r *Prediction) PixelClasses() []uint8 {
-	pixels, planes := r.Height*r.Width, r.planeCount()
+	pixels, planes := r.Height*r.Width, r.logitPlaneCount()
 	classes := make([]uint8, pixels)
 	for i := range classes {
 		if planes == 1 && r.Logits[i] > 0 {
@@ -157,7 +157,7 @@ func (r *Prediction) Picture() (image.Image, error) {
 		return nil, errors.New("draw prediction: the network learned classification, want segmentation")
 	}
 	label, probability := "predicted probability", r.probabilityImages()[0]
-	if r.planeCount() > 1 {
+	if r.logitPlaneCount() > 1 {
 		label = "probability of the predicted class"
 		all := r.probabilityImages()
 		for i, class := range r.PixelClasses() {

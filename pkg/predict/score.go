@@ -18,7 +18,7 @@ func (p *Predictor) ClassNames() []string {
 	return p.config.MaskClasses()
 }
 
-func (p *Predictor) newScores() train.Scores { return train.NewImageScores(len(p.ClassNames())) }
+func (p *Predictor) newImageScores() train.Scores { return train.NewImageScores(len(p.ClassNames())) }
 
 // addLabelScores compares r with the mask in the file label, and adds the scores to s.
 func addLabelScores(ctx context.Context, s *train.Scores, r *Prediction, label string) error {
@@ -53,7 +53,7 @@ func (p *Predictor) HeldOut(ctx context.Context) (s HeldOutScores, err error) {
 	if s.AsTrained, err = trained.Score(ctx); err != nil {
 		return s, err
 	}
-	s.Tile, s.Whole = p.config.Tile, p.newScores()
+	s.Tile, s.Whole = p.config.Tile, p.newImageScores()
 	opened, err := data.Open(ctx, p.config)
 	if err != nil {
 		return s, err

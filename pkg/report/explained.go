@@ -82,7 +82,7 @@ func (b *pageBuilder) groupInputs(all []scaling.Input) []inputRow {
 			out = append(out, inputRow{Role: in.Role, first: in})
 		}
 		row := &out[i]
-		row.numbers = append(row.numbers, english.FormatExact(in.Value))
+		row.numbers = append(row.numbers, english.FormatTenDigits(in.Value))
 		if in.Epoch > 0 {
 			row.epochs = append(row.epochs, in.Epoch)
 		}
@@ -105,7 +105,7 @@ func (r *inputRow) formatCells(b *pageBuilder) {
 	case 1:
 		r.What = fmt.Sprintf("epoch %d: %s", r.epochs[0], r.What)
 	default:
-		r.What = fmt.Sprintf("epochs %s: %s", formatRanges(r.epochs), r.What)
+		r.What = fmt.Sprintf("epochs %s: %s", formatIntRanges(r.epochs), r.What)
 	}
 	r.Values = strings.Join(r.numbers, "  ")
 	if in.Unit != "" {
@@ -120,7 +120,7 @@ func (r *inputRow) formatCells(b *pageBuilder) {
 	}
 	r.Where = b.shortenPaths(in.File)
 	if len(r.lines) > 0 {
-		r.Where += ":" + formatRanges(r.lines)
+		r.Where += ":" + formatIntRanges(r.lines)
 	}
 }
 

@@ -115,16 +115,16 @@ func describeOmitted(n, limit int, what, command string) string {
 	return fmt.Sprintf("and %d more %s, which %s lists", n-limit, what, command)
 }
 
-func formatNote(text string) string {
+func formatNoteHTML(text string) string {
 	if text == "" {
 		return ""
 	}
 	return "\n<p class=\"note\">" + template.HTMLEscapeString(text) + "</p>"
 }
 
-// maxProblems limits the listed problems, because a damaged folder may have very many. The command
+// maxListedProblems limits the listed problems, because a damaged folder may have very many. The command
 // lockstep read --explain lists all of them.
-const maxProblems = 100
+const maxListedProblems = 100
 
 func (b *pageBuilder) buildPage(figures []*figure.Figure) pageData {
 	s := b.study
@@ -138,9 +138,9 @@ func (b *pageBuilder) buildPage(figures []*figure.Figure) pageData {
 	p.Results = b.resultTable()
 	results := b.analyze()
 	b.conclusions = b.allConclusions(results)
-	p.Verdicts = limitPerSubject(b.conclusions)
+	p.Verdicts = limitConclusionsPerSubject(b.conclusions)
 	for _, r := range results {
-		p.Tables = append(p.Tables, analysisSection{ID: r.id, Title: r.title, HTML: b.shortenHTML(r.html)})
+		p.Tables = append(p.Tables, analysisSection{ID: r.id, Title: r.title, HTML: b.shortenHTMLPaths(r.html)})
 	}
 	for _, f := range figures {
 		drawn := pageFigure{
@@ -154,15 +154,15 @@ func (b *pageBuilder) buildPage(figures []*figure.Figure) pageData {
 		p.Figures = append(p.Figures, drawn)
 	}
 	if len(s.Reports) > 0 {
-		p.Files = b.shortenHTML(s.Reports[:min(len(s.Reports), maxRows)].HTML())
+		p.Files = b.shortenHTMLPaths(s.Reports[:min(len(s.Reports), maxRows)].HTML())
 	}
 	for _, n := range s.Notes {
 		if !slices.Contains(s.Cautions(), n) && !slices.Contains(s.Sources(), n) { // the verdict and the subtitle have them
 			p.Notes = append(p.Notes, b.shortenPaths(n))
 		}
 	}
-	p.MoreNotes = max(0, len(s.Problems)-maxProblems)
-	for _, n := range s.Problems[:min(len(s.Problems), maxProblems)] {
+	p.MoreNotes = max(0, len(s.Problems)-maxListedProblems)
+	for _, n := range s.Problems[:min(len(s.Problems), maxListedProblems)] {
 		p.Problems = append(p.Problems, b.shortenPaths(n.String()))
 	}
 	p.Explained = b.sections
@@ -170,10 +170,10 @@ func (b *pageBuilder) buildPage(figures []*figure.Figure) pageData {
 }
 
 // Page returns the complete page: an HTML document that needs no other file.
-func (r *Report) Page() string { return r.render(false) }
+func (r *Report) Page() string { return r.renderHTML(false) }
 
-// render returns the page as HTML. If open is true, all sections are unfolded, for printing.
-func (r *Report) render(open bool) string {
+// renderHTML returns the page as HTML. If open is true, all sections are unfolded, for printing.
+func (r *Report) renderHTML(open bool) string {
 	p := r.page
 	p.Open = open
 	var out bytes.Buffer
@@ -195,7 +195,7 @@ func (b *pageBuilder) shortenPaths(text string) string {
 	return strings.ReplaceAll(text, b.root+"/", "")
 }
 
-func (b *pageBuilder) shortenHTML(markup string) template.HTML {
+func (b *pageBuilder) shortenHTMLPaths(markup string) template.HTML {
 	if b.root != "" {
 		markup = strings.ReplaceAll(markup, template.HTMLEscapeString(b.root)+"/", "")
 	}
@@ -217,7 +217,7 @@ func (b *pageBuilder) formatSubtitle() string {
 		text += fmt.Sprintf(" in %d series", n)
 	}
 	if len(sizes) > 0 {
-		text += fmt.Sprintf(" at %s worker", formatRanges(sizes))
+		text += fmt.Sprintf(" at %s worker", formatIntRanges(sizes))
 		if sizes[len(sizes)-1] > 1 {
 			text += "s"
 		}
@@ -255,8 +255,8 @@ func formatPercent(v float64) string {
 	return strconv.FormatFloat(100*v, 'f', 1, 64) + " %"
 }
 
-// formatRanges formats ascending integers as ranges, such as "1–3, 7".
-func formatRanges(n []int) string {
+// formatIntRanges formats ascending integers as ranges, such as "1–3, 7".
+func formatIntRanges(n []int) string {
 	var parts []string
 	for i := 0; i < len(n); {
 		j := i

@@ -41,7 +41,7 @@ func FindBrowser() (string, error) {
 // Save writes the page to a file; see SavePage. Saving the same logs as HTML again writes the same
 // bytes; a PDF contains the date of printing.
 func (r *Report) Save(ctx context.Context, path string) error {
-	return SavePage(ctx, path, r.render)
+	return SavePage(ctx, path, r.renderHTML)
 }
 
 // SavePage writes a self-contained page to path. The extension is .html, or .pdf for a page printed

@@ -11,9 +11,9 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// maxImageRuns limits the runs whose held-out images are shown, because the page reads a file for
+// maxImageScoreRuns limits the runs whose held-out images are shown, because the page reads a file for
 // each run.
-const maxImageRuns = 20
+const maxImageScoreRuns = 20
 
 // analyzeClasses shows the scores of each class if there are several classes.
 func (b *pageBuilder) analyzeClasses() (analysis, bool) {
@@ -23,7 +23,7 @@ func (b *pageBuilder) analyzeClasses() (analysis, bool) {
 	}
 	return analysis{
 		id: "classes", title: "Classes",
-		html: c.FirstHTML(maxPoints) + formatNote(describeOmitted(len(c.Rows), maxPoints, "rows", "lockstep scaling --show classes")),
+		html: c.FirstHTML(maxPoints) + formatNoteHTML(describeOmitted(len(c.Rows), maxPoints, "rows", "lockstep scaling --show classes")),
 	}, true
 }
 
@@ -60,8 +60,8 @@ func (b *pageBuilder) analyzeFinalTest() (analysis, bool) {
 	return analysis{
 		id: "final", title: "Test on complete images",
 		html: tableHTML([]string{"run", "class", "images", "IoU", "IoU of the constant predictor", "Dice", "loss"}, rows, texts) +
-			formatNote("Scored once, after the training. All other scores are of the validation images.") +
-			formatNote(describeOmitted(tested, maxFinalTestRuns, "runs", "run.json of each run folder")),
+			formatNoteHTML("Scored once, after the training. All other scores are of the validation images.") +
+			formatNoteHTML(describeOmitted(tested, maxFinalTestRuns, "runs", "run.json of each run folder")),
 	}, true
 }
 
@@ -75,13 +75,13 @@ func (b *pageBuilder) analyzeImageScores() (analysis, bool) {
 			continue
 		}
 		for _, p := range problems[:min(1, len(problems))] {
-			notes += formatNote(p.String())
+			notes += formatNoteHTML(p.String())
 		}
 		known := slices.DeleteFunc(images, func(s runs.NamedScores) bool { return !isMeasured(s.IoU) })
 		if len(known) == 0 || r.Info.Unreal != "" {
 			continue
 		}
-		if scored++; scored > maxImageRuns {
+		if scored++; scored > maxImageScoreRuns {
 			continue
 		}
 		if part := r.Info.EvaluatedPart(); !slices.Contains(parts, part) {
@@ -104,7 +104,7 @@ func (b *pageBuilder) analyzeImageScores() (analysis, bool) {
 	return analysis{
 		id: "images", title: "Best and worst " + english.JoinAnd(parts) + " images",
 		html: tableHTML([]string{"run", "place", "image", "IoU", "Dice", "pixels"}, rows, texts) + notes +
-			formatNote("After the last epoch, of all tiles of an image together. With several classes, IoU and Dice are the means over those in the image's mask.") +
-			formatNote(describeOmitted(scored, maxImageRuns, "runs", "images.csv of each run folder")),
+			formatNoteHTML("After the last epoch, of all tiles of an image together. With several classes, IoU and Dice are the means over those in the image's mask.") +
+			formatNoteHTML(describeOmitted(scored, maxImageScoreRuns, "runs", "images.csv of each run folder")),
 	}, true
 }

@@ -126,16 +126,16 @@ func (b *pageBuilder) newMetricCell(p scaling.Point, m metricColumn, link bool) 
 	return c
 }
 
-type countColumn struct {
+type pointCountColumn struct {
 	title string
 	of    func(scaling.Point) int
 }
 
-// countColumns returns the columns of the counts that differ between the points. same describes the
+// differingCountColumns returns the columns of the counts that differ between the points. same describes the
 // counts that are equal at all points.
-func countColumns(points []scaling.Point) (columns []countColumn, same string) {
+func differingCountColumns(points []scaling.Point) (columns []pointCountColumn, same string) {
 	var equal []string
-	for _, c := range []countColumn{
+	for _, c := range []pointCountColumn{
 		{"workers", func(p scaling.Point) int { return p.Workers }},
 		{"nodes", func(p scaling.Point) int { return p.Nodes }},
 		{"runs", func(p scaling.Point) int { return p.Runs }},
@@ -166,7 +166,7 @@ func (b *pageBuilder) resultTable() pageTable {
 		return pageTable{}
 	}
 	columns := b.columnsWithValues(points, false)
-	counts, same := countColumns(points)
+	counts, same := differingCountColumns(points)
 	interval := slices.ContainsFunc(points, func(p scaling.Point) bool { return isMeasured(p.Speedup.Low) && p.Size != p.Baseline })
 	t := pageTable{Head: []string{"series"}}
 	for _, c := range counts {

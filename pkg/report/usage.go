@@ -42,8 +42,8 @@ func (b *pageBuilder) analyzeUsage() (analysis, bool) {
 	}
 	const texts = 2
 	r.html = tableHTML(head, rows, texts) +
-		formatNote("Means over the time that was recorded, peaks, and sums of power and energy over the machines or workers. A GPU that several workers share counts for each. What no machine recorded has no column.") +
-		formatNote(describeOmitted(recorded, maxUsageRuns, "runs", "lockstep plot --only usage --run NAME"))
+		formatNoteHTML("Means over the time that was recorded, peaks, and sums of power and energy over the machines or workers. A GPU that several workers share counts for each. What no machine recorded has no column.") +
+		formatNoteHTML(describeOmitted(recorded, maxUsageRuns, "runs", "lockstep plot --only usage --run NAME"))
 	return r, true
 }
 
@@ -65,10 +65,10 @@ func usageRow(run runs.Run) (row []string, ok bool) {
 	}
 	const mib, kilo = 1 << 20, 1e3
 	mean := func(all []usage.Summary, unit float64, value func(usage.Summary) float64) string {
-		return formatNumber(sumSummaries(all, value) / float64(len(all)) / unit)
+		return formatNumber(sumUsageSummaries(all, value) / float64(len(all)) / unit)
 	}
 	sum := func(all []usage.Summary, unit float64, value func(usage.Summary) float64) string {
-		return formatNumber(sumSummaries(all, value) / unit)
+		return formatNumber(sumUsageSummaries(all, value) / unit)
 	}
 	peak := func(value func(usage.Summary) float64) string {
 		largest := math.NaN()
@@ -95,8 +95,8 @@ func usageRow(run runs.Run) (row []string, ok bool) {
 	}, true
 }
 
-// sumSummaries returns the sum of value over all summaries, or NaN if it is NaN for any of them.
-func sumSummaries(all []usage.Summary, value func(usage.Summary) float64) float64 {
+// sumUsageSummaries returns the sum of value over all summaries, or NaN if it is NaN for any of them.
+func sumUsageSummaries(all []usage.Summary, value func(usage.Summary) float64) float64 {
 	sum := 0.0
 	for _, s := range all {
 		sum += value(s)

@@ -66,9 +66,9 @@ func (b *pageBuilder) allConclusions(results []analysis) []conclusion {
 	return out
 }
 
-// limitPerSubject keeps at most maxSeries conclusions about each subject, and adds a note with the number
+// limitConclusionsPerSubject keeps at most maxSeries conclusions about each subject, and adds a note with the number
 // of the others.
-func limitPerSubject(all []conclusion) []conclusion {
+func limitConclusionsPerSubject(all []conclusion) []conclusion {
 	counts := map[string]int{}
 	for _, v := range all {
 		counts[v.About]++
@@ -81,15 +81,15 @@ func limitPerSubject(all []conclusion) []conclusion {
 		case n <= maxSeries:
 			out = append(out, v)
 		case n == maxSeries+1:
-			out = append(out, conclusion{About: v.About, Text: describeOmitted(counts[v.About], maxSeries, "like these", "lockstep scaling"+showOption(v.About)) + ".", Link: v.Link})
+			out = append(out, conclusion{About: v.About, Text: describeOmitted(counts[v.About], maxSeries, "like these", "lockstep scaling"+showFlagFor(v.About)) + ".", Link: v.Link})
 		}
 	}
 	return out
 }
 
-// showOption returns the option that makes the command lockstep scaling list the conclusions about
+// showFlagFor returns the option that makes the command lockstep scaling list the conclusions about
 // a subject, such as " --show fit". It returns "" if the command lists them by default.
-func showOption(subject string) string {
+func showFlagFor(subject string) string {
 	tables := map[string]string{
 		"Scaling": "modes", "Law": "fit", "All-reduce": "collective", "Time": "time-use", "Bottleneck": "bottleneck", "Quality": "quality",
 	}
@@ -170,7 +170,7 @@ func (b *pageBuilder) scalingModeConclusions() []conclusion {
 
 func (b *pageBuilder) analyzeSettings() (analysis, bool) {
 	s := b.differingSettings()
-	left := formatNote(describeOmitted(len(s.Series), maxSeries, "series", "lockstep scaling"))
+	left := formatNoteHTML(describeOmitted(len(s.Series), maxSeries, "series", "lockstep scaling"))
 	return analysis{id: "settings", title: "What differs between the series", html: s.FirstHTML(maxSeries) + left}, len(s.Rows) > 0
 }
 
@@ -187,7 +187,7 @@ func (b *pageBuilder) analyzeFits() (analysis, bool) {
 	var parts []string
 	for _, name := range b.study.Series() {
 		f, err := b.study.Fit(name)
-		if n := b.countMeasuredSizes(name); errors.Is(err, scaling.ErrTooFew) && n > 1 {
+		if n := b.countMeasuredWorkerCounts(name); errors.Is(err, scaling.ErrTooFew) && n > 1 {
 			r.verdicts = append(r.verdicts, conclusion{About: "Law", Text: fmt.Sprintf("%s: %v: there are %d", name, scaling.ErrTooFew, n)})
 			parts = append(parts, "<p>"+html.EscapeString(err.Error())+"</p>")
 		}
@@ -204,11 +204,11 @@ func (b *pageBuilder) analyzeFits() (analysis, bool) {
 // joinFirstSeries joins at most maxSeries parts, one per series. If there are more, it adds a note
 // with the number of the others and the command that lists them.
 func joinFirstSeries(parts []string, command string) string {
-	return strings.Join(parts[:min(len(parts), maxSeries)], "\n") + formatNote(describeOmitted(len(parts), maxSeries, "series", command))
+	return strings.Join(parts[:min(len(parts), maxSeries)], "\n") + formatNoteHTML(describeOmitted(len(parts), maxSeries, "series", command))
 }
 
-// countMeasuredSizes returns the number of worker counts at which the speed of a series is known.
-func (b *pageBuilder) countMeasuredSizes(series string) int {
+// countMeasuredWorkerCounts returns the number of worker counts at which the speed of a series is known.
+func (b *pageBuilder) countMeasuredWorkerCounts(series string) int {
 	n := 0
 	for _, p := range b.study.Points {
 		if p.Series == series && (isMeasured(p.Throughput.Value) || isMeasured(p.EpochSeconds.Value) || isMeasured(p.WallSeconds.Value)) {
@@ -274,7 +274,7 @@ func (b *pageBuilder) analyzeBottleneck() (analysis, bool) {
 	if err != nil || len(x.Rows) == 0 {
 		return analysis{}, false
 	}
-	r := analysis{id: "bottleneck", title: "Input or computation", html: x.FirstHTML(maxPoints) + formatNote(describeOmitted(len(x.Rows), maxPoints, "rows", "lockstep scaling --show bottleneck"))}
+	r := analysis{id: "bottleneck", title: "Input or computation", html: x.FirstHTML(maxPoints) + formatNoteHTML(describeOmitted(len(x.Rows), maxPoints, "rows", "lockstep scaling --show bottleneck"))}
 	for _, row := range x.Rows {
 		r.verdicts = append(r.verdicts, conclusion{About: "Bottleneck", Text: row.Sentence})
 	}
@@ -322,7 +322,7 @@ func (b *pageBuilder) analyzeTimeUse() (analysis, bool) {
 	if len(t.Rows) == 0 {
 		return analysis{}, false
 	}
-	r := analysis{id: "time-use", title: "Where a step's time goes", html: t.FirstHTML(maxPoints) + formatNote(describeOmitted(len(t.Rows), maxPoints, "rows", "lockstep scaling --show time-use"))}
+	r := analysis{id: "time-use", title: "Where a step's time goes", html: t.FirstHTML(maxPoints) + formatNoteHTML(describeOmitted(len(t.Rows), maxPoints, "rows", "lockstep scaling --show time-use"))}
 	for _, row := range t.Rows {
 		if !(row.Step.Value > 0) {
 			continue
@@ -345,7 +345,7 @@ func (b *pageBuilder) analyzeStragglers() (analysis, bool) {
 	}
 	return analysis{
 		id: "stragglers", title: "Who comes last to the collective",
-		html:     x.FirstHTML(maxPoints) + formatNote(describeOmitted(len(x.Rows), maxPoints, "rows", "lockstep scaling --show stragglers")),
+		html:     x.FirstHTML(maxPoints) + formatNoteHTML(describeOmitted(len(x.Rows), maxPoints, "rows", "lockstep scaling --show stragglers")),
 		verdicts: []conclusion{{About: "Stragglers", Text: strings.ToUpper(x.Sentence[:1]) + x.Sentence[1:]}},
 	}, true
 }
@@ -361,7 +361,7 @@ func (b *pageBuilder) analyzeQuality() (analysis, bool) {
 	if len(r.verdicts) == 0 {
 		return r, false
 	}
-	r.html = q.FirstHTML(maxPoints) + formatNote(describeOmitted(len(q.Rows), maxPoints, "rows", "lockstep scaling --show quality"))
+	r.html = q.FirstHTML(maxPoints) + formatNoteHTML(describeOmitted(len(q.Rows), maxPoints, "rows", "lockstep scaling --show quality"))
 	return r, true
 }
 
@@ -377,7 +377,7 @@ func (b *pageBuilder) analyzeCost() (analysis, bool) {
 	if b.options.Price > 0 {
 		title = strings.TrimSpace(fmt.Sprintf("Cost, a device-hour at %g %s", b.options.Price, b.options.Currency))
 	}
-	left := formatNote(describeOmitted(len(c.Rows), maxPoints, "rows", fmt.Sprintf("lockstep scaling --show cost=%g", b.options.Price)))
+	left := formatNoteHTML(describeOmitted(len(c.Rows), maxPoints, "rows", fmt.Sprintf("lockstep scaling --show cost=%g", b.options.Price)))
 	return analysis{id: "cost", title: title, html: c.FirstHTML(maxPoints) + left, verdicts: []conclusion{{About: "Cost", Text: c.Sentence}}}, true
 }
 
@@ -397,7 +397,7 @@ func (b *pageBuilder) analyzeBudget() (analysis, bool) {
 	if n := b.options.Project.Seeds; n > 0 {
 		command += fmt.Sprintf(",seeds=%d", n)
 	}
-	left := formatNote(describeOmitted(len(x.Rows), maxPoints, "rows", command))
+	left := formatNoteHTML(describeOmitted(len(x.Rows), maxPoints, "rows", command))
 	r := analysis{id: "budget", title: title, html: x.FirstHTML(maxPoints) + left}
 	for i, row := range x.Rows {
 		if i > 0 && row.Predicted && x.Rows[i-1].Series == row.Series { // a prediction of the series' model, after its measurements

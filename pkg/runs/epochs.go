@@ -14,7 +14,7 @@ import (
 	"lockstep/pkg/internal/plaintext"
 )
 
-const epochHeader = "epoch,seconds,samples,padding_samples,samples_per_second,train_loss,val_loss,iou,dice,val_seconds,lr,accuracy,val_accuracy"
+const epochFileHeader = "epoch,seconds,samples,padding_samples,samples_per_second,train_loss,val_loss,iou,dice,val_seconds,lr,accuracy,val_accuracy"
 
 // maxLineBytes limits the length of a line in bytes, so that no file can fill the memory.
 const maxLineBytes = 1 << 20
@@ -115,15 +115,15 @@ func (r *epochReader) next() bool {
 			r.last = unknownEpochOrStep
 			continue
 		}
-		r.checkTimes()
+		r.removeInvalidTimes()
 		return true
 	}
 	return false
 }
 
-// checkTimes removes negative and infinite times and rates from r.epoch, and reports each as a
+// removeInvalidTimes removes negative and infinite times and rates from r.epoch, and reports each as a
 // problem. parseRow reports NaN.
-func (r *epochReader) checkTimes() {
+func (r *epochReader) removeInvalidTimes() {
 	for _, c := range r.columns {
 		if !c.isTime() {
 			continue
@@ -155,7 +155,7 @@ func (r *epochReader) readHeader() bool {
 		r.columns = append(r.columns, known[i])
 	}
 	if !slices.ContainsFunc(r.columns, func(c epochColumn) bool { return c.name == "epoch" }) {
-		r.lines.addProblem("expected the header %s, got %.80q; no row of this file is used", epochHeader, r.lines.text)
+		r.lines.addProblem("expected the header %s, got %.80q; no row of this file is used", epochFileHeader, r.lines.text)
 		r.foreign = true
 		return false
 	}

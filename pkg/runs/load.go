@@ -133,7 +133,7 @@ func (w *Writer) appendRows(name, header string, rows []byte, sync bool) error {
 // readLoads reads load.csv in dir, which need not exist. If an epoch has several rows, the last one
 // counts.
 func readLoads(dir string) (loads []Load, problems []Problem, err error) {
-	problems, err = readTable(dir, loadFileName, loadFileHeader, func(cells []string) error {
+	problems, err = readCSVRows(dir, loadFileName, loadFileHeader, func(cells []string) error {
 		l, err := parseLoad(cells)
 		if err != nil {
 			return err
@@ -145,16 +145,16 @@ func readLoads(dir string) (loads []Load, problems []Problem, err error) {
 	return loads, problems, err
 }
 
-// readTable calls use for the cells of each row of the CSV file name in dir. An error of use is a
+// readCSVRows calls use for the cells of each row of the CSV file name in dir. An error of use is a
 // problem, as are a torn row, another number of cells and another header, after which no row is
 // used. A missing file has no rows.
-func readTable(dir, name, header string, use func(cells []string) error) ([]Problem, error) {
+func readCSVRows(dir, name, header string, use func(cells []string) error) ([]Problem, error) {
 	path := filepath.Join(dir, name)
 	f, err := safeopen.Open(dir, path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	if isRefused(err) {
+	if isRefusedFile(err) {
 		return []Problem{newRefusedProblem(path, err)}, nil
 	}
 	if err != nil {

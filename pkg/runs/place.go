@@ -21,15 +21,15 @@ import (
 	"lockstep/pkg/internal/nearest"
 )
 
-const logsVariable = "LOCKSTEP_LOGS"
+const logsFolderVariable = "LOCKSTEP_LOGS"
 
 var errNoLogs = errors.New("no logs folder")
 
-// markerName is the file that Lockstep creates in its logs folders.
-const markerName = ".lockstep"
+// logsMarkerName is the file that Lockstep creates in its logs folders.
+const logsMarkerName = ".lockstep"
 
-// markerText explains the marker to people.
-const markerText = "Lockstep keeps the folders of its runs here. With this file, it also writes new runs here if it is started in a folder below.\n"
+// logsMarkerText explains the marker to people.
+const logsMarkerText = "Lockstep keeps the folders of its runs here. With this file, it also writes new runs here if it is started in a folder below.\n"
 
 // ResolveLogs returns the absolute path of a log path, which need not exist.
 //
@@ -56,7 +56,7 @@ func resolveLogs(path string, accept func(logs string) bool) (string, error) {
 		return abs, nil
 	}
 	rest := trimLogsPrefix(path)
-	if root := os.Getenv(logsVariable); root != "" {
+	if root := os.Getenv(logsFolderVariable); root != "" {
 		abs, err := filepath.Abs(filepath.Join(root, rest))
 		if err != nil {
 			return "", fmt.Errorf("resolve log path %q: %w", path, err)
@@ -74,7 +74,7 @@ func resolveLogs(path string, accept func(logs string) bool) (string, error) {
 		}
 		if dir == filepath.Dir(dir) {
 			return "", fmt.Errorf("resolve log path %q: %w: $%s is not set, and neither %s nor a folder above it contains logs/; set %s, create the folder logs, or start the path with ./ or /",
-				path, errNoLogs, logsVariable, wd, logsVariable)
+				path, errNoLogs, logsFolderVariable, wd, logsFolderVariable)
 		}
 	}
 }
@@ -89,7 +89,7 @@ func trimLogsPrefix(path string) string {
 // isLockstepLogs reports whether a folder logs is for Lockstep's runs: Lockstep created it, it has a run of
 // Lockstep, or it belongs to Lockstep's sources. Other programs use this name too.
 func isLockstepLogs(logs string) bool {
-	if _, err := os.Stat(filepath.Join(logs, markerName)); err == nil {
+	if _, err := os.Stat(filepath.Join(logs, logsMarkerName)); err == nil {
 		return true
 	}
 	for _, pattern := range []string{"*/*/" + infoFile, "*/" + infoFile} {
@@ -118,7 +118,7 @@ func ResolveOrCreateLogs(path string, w io.Writer) (string, error) {
 		err = os.Mkdir(dir, 0o755)
 	}
 	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, markerName), []byte(markerText), 0o644)
+		err = os.WriteFile(filepath.Join(dir, logsMarkerName), []byte(logsMarkerText), 0o644)
 	}
 	if err != nil && !errors.Is(err, fs.ErrExist) { // another process may create it too
 		return "", fmt.Errorf("create logs folder: %w", err)

@@ -77,7 +77,7 @@ func TestRunRoundTrip(t *testing.T) {
 }
 
 func FuzzReadEpochs(f *testing.F) {
-	f.Add([]byte(epochHeader + "\n" + formatEpoch(sampleEpoch(1)) + "\n2,"))
+	f.Add([]byte(epochFileHeader + "\n" + formatEpoch(sampleEpoch(1)) + "\n2,"))
 	f.Add([]byte("epoch,epoch\n1,2\n"))
 	f.Add([]byte("\"\"\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
@@ -90,7 +90,7 @@ func FuzzReadEpochs(f *testing.F) {
 			}
 		}
 		// What was read is written and read again without loss.
-		out := epochHeader + "\n"
+		out := epochFileHeader + "\n"
 		for _, e := range epochs {
 			out += formatEpoch(e) + "\n"
 		}

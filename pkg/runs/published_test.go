@@ -16,7 +16,7 @@ func TestPublishedTablesWithoutACheckout(t *testing.T) {
 	cache := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", cache)
 	t.Setenv("HOME", cache) // macOS
-	t.Setenv(logsVariable, "")
+	t.Setenv(logsFolderVariable, "")
 	t.Chdir(t.TempDir())
 	const table = "unet2d-v100.csv"
 	want, err := published.Files.ReadFile(table)
@@ -76,7 +76,7 @@ func TestRecordedSweepsWithoutACheckout(t *testing.T) {
 	cache := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", cache)
 	t.Setenv("HOME", cache) // macOS
-	t.Setenv(logsVariable, "")
+	t.Setenv(logsFolderVariable, "")
 	t.Chdir(t.TempDir())
 	for _, study := range []string{"unet2d-cells", "resnet50v2-cifar10-laptop"} {
 		dir, err := LocateLogs("logs/recorded/" + study)
@@ -111,7 +111,7 @@ func TestUnknownPublishedTable(t *testing.T) {
 	cache := t.TempDir()
 	t.Setenv("XDG_CACHE_HOME", cache)
 	t.Setenv("HOME", cache)
-	t.Setenv(logsVariable, "")
+	t.Setenv(logsFolderVariable, "")
 	t.Chdir(t.TempDir())
 	for _, c := range []struct{ name, want string }{
 		{"published/unet2d.csv", "has no such logs (did you mean published/unet2d-v100.csv?); it has published/resnet-cifar10-power.csv, "},

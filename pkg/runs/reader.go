@@ -34,7 +34,7 @@ func Read(dir string) (Run, error) {
 	switch f, err := safeopen.Open(dir, path); {
 	case errors.Is(err, fs.ErrNotExist): // killed before the file was created
 		run.Problems = append(run.Problems, Problem{File: path, Reason: "file is missing"})
-	case isRefused(err):
+	case isRefusedFile(err):
 		run.Problems = append(run.Problems, newRefusedProblem(path, err))
 	case err != nil:
 		return run, fmt.Errorf("read run %s: %w", dir, err)
@@ -45,7 +45,7 @@ func Read(dir string) (Run, error) {
 		}
 		run.Epochs = epochs
 		run.Problems = append(run.Problems, problems...)
-		run.Problems = append(run.Problems, run.checkMissingRows()...)
+		run.Problems = append(run.Problems, run.findMissingRows()...)
 	}
 	loads, problems, err := readLoads(dir)
 	if err != nil {
@@ -63,7 +63,7 @@ func Read(dir string) (Run, error) {
 	}
 	for _, rank := range found {
 		workers, problems, err := ReadWorkers(dir, rank)
-		if isRefused(err) {
+		if isRefusedFile(err) {
 			run.Problems = append(run.Problems, newRefusedProblem(stepsPath(dir, rank), err))
 			continue
 		}
@@ -93,13 +93,13 @@ func (r Run) explainCollectives() (all []Problem) {
 	}
 	var records []flight.Record
 	for _, e := range entries {
-		if _, ok := parseRankBetween(e.Name(), "collectives-", ".jsonl"); !ok || len(records) == maxRecords {
+		if _, ok := parseRankBetween(e.Name(), "collectives-", ".jsonl"); !ok || len(records) == maxFlightRecords {
 			continue
 		}
 		path := filepath.Join(r.Dir, e.Name())
 		record, err := flight.ReadFile(r.Dir, e.Name())
 		switch {
-		case isRefused(err):
+		case isRefusedFile(err):
 			all = append(all, newRefusedProblem(path, err))
 		case err != nil:
 			all = append(all, Problem{File: path, Reason: err.Error()})
@@ -118,11 +118,11 @@ func (r Run) explainCollectives() (all []Problem) {
 	return all
 }
 
-// maxRecords limits the records of collective operations that are read.
-const maxRecords = 1024
+// maxFlightRecords limits the records of collective operations that are read.
+const maxFlightRecords = 1024
 
-// isRefused reports whether a file was not opened because of its kind, such as a named pipe.
-func isRefused(err error) bool {
+// isRefusedFile reports whether a file was not opened because of its kind, such as a named pipe.
+func isRefusedFile(err error) bool {
 	_, refused := errors.AsType[*safeopen.RefusedError](err)
 	return refused
 }
@@ -157,9 +157,9 @@ func readCurrentInfo(dir string) (Info, error) {
 	return info, err
 }
 
-// checkMissingRows returns a problem if the run is done but epochs.csv ends before the last epoch
+// findMissingRows returns a problem if the run is done but epochs.csv ends before the last epoch
 // of its config.
-func (r Run) checkMissingRows() []Problem {
+func (r Run) findMissingRows() []Problem {
 	epochs, _ := r.Info.Config["epochs"].(float64) // 0 for a run of another program
 	last := 0
 	if len(r.Epochs) > 0 {

@@ -235,7 +235,7 @@ func TestReadErrors(t *testing.T) {
 		file, text string
 		want       []string
 	}{
-		"only epochs":   {"epochs.csv", epochHeader + "\n", []string{"run.json is missing", "the folder contains epochs.csv"}},
+		"only epochs":   {"epochs.csv", epochFileHeader + "\n", []string{"run.json is missing", "the folder contains epochs.csv"}},
 		"newer schema":  {"run.json", `{"schema": 99}`, []string{"schema 99", "use a newer lockstep"}},
 		"no schema":     {"run.json", `{"a": 1}`, []string{"no schema version", "restore run.json from a copy"}},
 		"torn run.json": {"run.json", "{\n\"schema\": 1,\n\"wor", []string{"run.json:3", "restore it from a copy, or delete the folder and train again"}},
@@ -251,7 +251,7 @@ func TestReadErrors(t *testing.T) {
 }
 
 func TestEpochLinesThatCannotBeUsed(t *testing.T) {
-	text := epochHeader + "\n" +
+	text := epochFileHeader + "\n" +
 		"1,2,3,0,1.5,0.1,,0.9,,,0.001,,\n" +
 		"2,two,3,0,1.5,0.1,,0.9,,,0.001,,\n" +
 		"3,2\n" +
@@ -415,7 +415,7 @@ func TestResolveOrCreateLogs(t *testing.T) {
 		equal(t, got, filepath.Join(logs, "demo"))
 		equal(t, said.String(), want)
 	}
-	if entries, err := os.ReadDir(logs); err != nil || len(entries) != 1 || entries[0].Name() != markerName {
+	if entries, err := os.ReadDir(logs); err != nil || len(entries) != 1 || entries[0].Name() != logsMarkerName {
 		t.Errorf("logs/ holds %v, %v, want the marker only", entries, err)
 	}
 }
@@ -429,7 +429,7 @@ func TestWhereNewRunsGo(t *testing.T) {
 	}{
 		"another program's": {func(string) error { return nil }, false},
 		"with other files":  {func(p string) error { return os.WriteFile(filepath.Join(p, "logs", "server.log"), nil, 0o600) }, false},
-		"made by Lockstep":  {func(p string) error { return os.WriteFile(filepath.Join(p, "logs", markerName), nil, 0o600) }, true},
+		"made by Lockstep":  {func(p string) error { return os.WriteFile(filepath.Join(p, "logs", logsMarkerName), nil, 0o600) }, true},
 		"with Lockstep's run": {func(p string) error {
 			w, err := Create(filepath.Join(p, "logs", "study", "ddp-n1-s1"), Info{Study: "study"})
 			return errors.Join(err, w.Finish(StatusDone, nil))

@@ -139,9 +139,9 @@ func (w *Writer) WriteImages(images []NamedScores) error {
 	return nil
 }
 
-// truncateScores removes images.csv and the rows of classes.csv after the given epoch. images.csv
+// truncateScoresAfter removes images.csv and the rows of classes.csv after the given epoch. images.csv
 // contains the scores after the last epoch.
-func (w *Writer) truncateScores(epoch int) error {
+func (w *Writer) truncateScoresAfter(epoch int) error {
 	if err := os.Remove(w.path(imagesFile)); err != nil && !os.IsNotExist(err) {
 		return err
 	}
@@ -168,7 +168,7 @@ func readClasses(dir string) ([]ClassScores, []Problem, error) {
 		class string
 	}
 	index := map[place]int{}
-	problems, err := readTable(dir, classesFile, classesHeader, func(cells []string) error {
+	problems, err := readCSVRows(dir, classesFile, classesHeader, func(cells []string) error {
 		epoch, err := strconv.Atoi(cells[0])
 		if err != nil || epoch < 1 {
 			return fmt.Errorf("expected an epoch, got %.40q", cells[0])
@@ -193,7 +193,7 @@ func readClasses(dir string) ([]ClassScores, []Problem, error) {
 // segmentation. Lines that cannot be read become problems.
 func ReadImages(dir string) ([]NamedScores, []Problem, error) {
 	var images []NamedScores
-	problems, err := readTable(dir, imagesFile, imagesHeader, func(cells []string) error {
+	problems, err := readCSVRows(dir, imagesFile, imagesHeader, func(cells []string) error {
 		s, err := parseScores(cells)
 		if err == nil {
 			images = append(images, s)

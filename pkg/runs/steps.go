@@ -222,9 +222,9 @@ type stepReader struct {
 	step          Step
 }
 
-// checkOrder adds a problem if step does not follow the previous line's step. A worker's first step
+// reportStepGap adds a problem if step does not follow the previous line's step. A worker's first step
 // comes after its checkpoint, and may repeat steps of the previous worker.
-func (r *stepReader) checkOrder(step int) {
+func (r *stepReader) reportStepGap(step int) {
 	last := r.last
 	switch {
 	case last == unknownEpochOrStep:
@@ -247,7 +247,7 @@ func (r *stepReader) next() bool {
 			continue
 		}
 		if step, ok := scanStepNumber(text); r.numbersOnly && ok {
-			r.checkOrder(step)
+			r.reportStepGap(step)
 			return true
 		}
 		w, s, err := parseStepLine(text)
@@ -262,7 +262,7 @@ func (r *stepReader) next() bool {
 			}
 		default:
 			r.step = *s
-			r.checkOrder(s.Step)
+			r.reportStepGap(s.Step)
 			return true
 		}
 	}
@@ -295,7 +295,7 @@ func parseStepLine(text []byte) (*Worker, *Step, error) {
 	return nil, nil, errors.New("got neither a worker nor a step: want a field world_size or a field step")
 }
 
-// checkTimes returns an error for a negative time. UntilCollective may be negative: asynchronous
+// removeInvalidTimes returns an error for a negative time. UntilCollective may be negative: asynchronous
 // strategies and pipelines begin an exchange before the step.
 func (s *Step) checkTimes() error {
 	for _, x := range []struct {

@@ -35,15 +35,15 @@ type studySource struct {
 	Started time.Time `json:"started"`
 }
 
-// maxSourceBytes limits the size of a file with a studySource, which is read into memory.
-const maxSourceBytes = 1 << 20
+// maxStudySourceBytes limits the size of a file with a studySource, which is read into memory.
+const maxStudySourceBytes = 1 << 20
 
 func studySourcePath(file string) string {
 	return filepath.Join(filepath.Dir(file), "."+filepath.Base(file)+".json")
 }
 
 func readStudySource(file string) (studySource, error) {
-	text, err := safeopen.ReadFile(filepath.Dir(file), studySourcePath(file), maxSourceBytes)
+	text, err := safeopen.ReadFile(filepath.Dir(file), studySourcePath(file), maxStudySourceBytes)
 	if err != nil {
 		return studySource{}, err
 	}

@@ -122,7 +122,7 @@ func (t *Tail) nextLines(lines *tailLines, path string) (text []byte, restarted,
 	text, restarted, err = lines.next()
 	was, existed := t.refused[path]
 	delete(t.refused, path)
-	if !isRefused(err) {
+	if !isRefusedFile(err) {
 		return text, restarted, existed, err
 	}
 	now := newRefusedProblem(path, err)
@@ -178,7 +178,7 @@ func (t *Tail) Run() Run {
 	}
 	if t.rows != nil {
 		run.Problems = append(run.Problems, t.rows.lines.problems...)
-		run.Problems = append(run.Problems, run.checkMissingRows()...)
+		run.Problems = append(run.Problems, run.findMissingRows()...)
 	}
 	run.Loads, run.Classes = slices.Clone(t.loads), slices.Clone(t.classes)
 	run.Problems = append(run.Problems, t.rowProblems...)

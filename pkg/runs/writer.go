@@ -92,7 +92,7 @@ func (l *Lock) Create(info Info) (*Writer, error) {
 		return nil, wrapWriteError("create", w.path(epochsFile), err)
 	}
 	w.epochs = f
-	if _, err := f.WriteString(epochHeader + "\n"); err != nil {
+	if _, err := f.WriteString(epochFileHeader + "\n"); err != nil {
 		return nil, errors.Join(fmt.Errorf("write header of %s: %w", f.Name(), err), f.Close())
 	}
 	if err := w.openLog(); err != nil {
@@ -188,7 +188,7 @@ func (l *Lock) Resume() (*Writer, Run, error) {
 		return nil, run, fmt.Errorf("resume run %s: %w", dir, err)
 	}
 	w := &Writer{dir: dir, lock: l, opened: time.Now(), info: run.Info, appended: map[string]bool{}}
-	if err := repairFile(w.path(epochsFile), epochHeader); err != nil {
+	if err := repairFile(w.path(epochsFile), epochFileHeader); err != nil {
 		return nil, run, fmt.Errorf("resume run %s: %w", dir, err)
 	}
 	w.epochs, err = os.OpenFile(w.path(epochsFile), os.O_WRONLY|os.O_APPEND, 0)
@@ -328,10 +328,10 @@ func (w *Writer) TruncateAfter(epoch int) error {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("truncate epochs: %w", err)
 	}
-	if err := w.truncateScores(epoch); err != nil {
+	if err := w.truncateScoresAfter(epoch); err != nil {
 		return fmt.Errorf("truncate scores: %w", err)
 	}
-	text := []byte(epochHeader + "\n")
+	text := []byte(epochFileHeader + "\n")
 	for _, e := range epochs {
 		if e.Epoch <= epoch {
 			text = append(append(text, formatEpoch(e)...), '\n')

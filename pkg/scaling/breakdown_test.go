@@ -79,7 +79,7 @@ func TestBreakdown(t *testing.T) {
 		if got.Series != want.Series || got.Workers != want.Workers || got.Overlap != want.Overlap || got.Runs != want.Runs || got.Steps != want.Steps {
 			t.Errorf("row %d is %+v, want %+v", i, got, want)
 		}
-		for _, c := range stepColumns() {
+		for _, c := range stepTimeColumns() {
 			near(t, fmt.Sprintf("%s of row %d", c.name, i), c.value(got), c.value(want))
 		}
 		near(t, "wait share", got.WaitShare, want.WaitShare)

@@ -23,10 +23,10 @@ func (s *Study) cautionsAbout(series []string) []string {
 	if text := s.describeDisturbances(series, false); text != "" {
 		out = append(out, text+"; their times say little about scaling: repeat them on an idle machine")
 	}
-	return append(out, s.describeProcesses(series)...)
+	return append(out, s.processAndProfilerNotes(series)...)
 }
 
-func (s *Study) seriesInOneProcess(series []string) []string {
+func (s *Study) selectSingleProcessSeries(series []string) []string {
 	return slices.DeleteFunc(slices.Clone(series), func(name string) bool {
 		return !slices.ContainsFunc(s.Runs, func(r runs.Run) bool {
 			return r.Info.Workers > 1 && r.Info.Processes == 1 && s.seriesName(r) == name
@@ -41,22 +41,22 @@ func (s *Study) SizeName() string {
 	switch {
 	case s.Rule.Per == PerNode:
 		return "nodes"
-	case len(s.seriesInOneProcess(s.Series())) == len(s.Series()):
+	case len(s.selectSingleProcessSeries(s.Series())) == len(s.Series()):
 		return "workers in one process"
 	}
 	return "workers"
 }
 
-// describeProcesses returns sentences that name the series whose workers ran in one process, and
+// processAndProfilerNotes returns sentences that name the series whose workers ran in one process, and
 // the runs that were slowed down by a profiler.
-func (s *Study) describeProcesses(series []string) []string {
+func (s *Study) processAndProfilerNotes(series []string) []string {
 	var profiled, out []string
 	for _, r := range s.Runs {
 		if name := s.seriesName(r); r.Info.Profiler != "" && slices.Contains(series, name) {
 			profiled = append(profiled, fmt.Sprintf("%s with %s, seed %d (%s)", name, english.FormatCount(r.Info.Workers, "worker"), r.Info.Seed, r.Info.Profiler))
 		}
 	}
-	if names := s.seriesInOneProcess(series); len(names) > 0 {
+	if names := s.selectSingleProcessSeries(series); len(names) > 0 {
 		out = append(out, fmt.Sprintf("the workers of %s are in one process", english.JoinAnd(names)))
 	}
 	if len(profiled) > 0 {

@@ -78,15 +78,15 @@ type Comparisons struct {
 // their ratio by the study's Rule, and Welch's t-test of the logarithms (Welch 1947). The verdict
 // is faster or slower only if the interval excludes 1 and P is below 1 − confidence.
 func (s *Study) Compare(a, b string, workers int) (*Comparison, error) {
-	i, err := s.findPoint(a, workers)
+	i, err := s.findPointIndex(a, workers)
 	if err != nil {
 		return nil, fmt.Errorf("compare: %w", err)
 	}
-	j, err := s.findPoint(b, workers)
+	j, err := s.findPointIndex(b, workers)
 	if err != nil {
 		return nil, fmt.Errorf("compare: %w", err)
 	}
-	c, err := verdict.Compare(s.estimator(), a, b, workers, s.cells[i], s.cells[j])
+	c, err := verdict.CompareAtWorkerCount(s.estimator(), a, b, workers, s.cells[i], s.cells[j])
 	if err != nil {
 		return nil, fmt.Errorf("compare: %w", err)
 	}
@@ -129,7 +129,7 @@ func (s *Study) CompareSeries(a, b string) (*Comparisons, error) {
 		}
 	}
 	all := s.toVerdictStudy()
-	c, err := verdict.ComparePairs(all, all, []verdict.SeriesPair{{A: a, B: b, NameA: a, NameB: b}})
+	c, err := verdict.CompareSeriesPairs(all, all, []verdict.SeriesPair{{A: a, B: b, NameA: a, NameB: b}})
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +140,7 @@ func (s *Study) CompareSeries(a, b string) (*Comparisons, error) {
 // the only series of each. The intervals are computed by a.Rule.
 func CompareStudies(a, b *Study) (*Comparisons, error) {
 	if a == nil || b == nil {
-		return nil, fmt.Errorf("compare: %w", errMissingStudy)
+		return nil, fmt.Errorf("compare: %w", errNilStudy)
 	}
 	c, err := verdict.CompareStudies(a.toVerdictStudy(), b.toVerdictStudy())
 	if err != nil {
@@ -164,7 +164,7 @@ func mergeCautions(a, b *Study) []string {
 	return out
 }
 
-var errMissingStudy = errors.New("a study is nil: read both studies with scaling.Read")
+var errNilStudy = errors.New("a study is nil: read both studies with scaling.Read")
 
 func (s *Study) displayName() string {
 	if len(s.paths) == 1 {
@@ -207,7 +207,7 @@ func (c *Comparisons) table(maxRows int) resultTable {
 		counts := observe.Distinct(alone, func(r Comparison) string { return strconv.Itoa(r.Workers) })
 		g.Remarks = append(g.Remarks, fmt.Sprintf("at %s, one of the two series has a single run, so a difference may be due to chance: run at least 3 seeds of each", verdict.FormatWorkers(counts)))
 	}
-	g.Remarks = append(g.Remarks, "rule: "+c.rule.describeCounting())
+	g.Remarks = append(g.Remarks, "rule: "+c.rule.describeCountedEpochs())
 	for _, p := range c.Problems {
 		g.Remarks = append(g.Remarks, "problem: "+p)
 	}

@@ -73,14 +73,14 @@ func (s *Study) Cost(rate float64) (*Cost, error) {
 	if !(rate >= 0) || math.IsInf(rate, 0) {
 		return nil, fmt.Errorf("cost: invalid rate %g: use the price of a device-hour, 0 or more", rate)
 	}
-	basis, seconds := s.chooseCostBasis()
+	basis, seconds := s.chooseCostTime()
 	if seconds == nil {
 		return nil, errors.New("cost: no counted run has a time")
 	}
 	c := &Cost{Rate: rate, rule: s.Rule}
-	perEpoch := basis != basisEpoch && !s.haveEqualEpochs()
+	perEpoch := basis != basisEpoch && !s.runsHaveEqualEpochs()
 	if perEpoch {
-		if !s.hasAllEpochCounts() {
+		if !s.allPointsHaveEpochCounts() {
 			return nil, fmt.Errorf("cost: the runs trained different numbers of epochs, and not all logs contain a time per epoch or these numbers, so the times of %s cannot be compared: compare runs of equal length", map[string]string{basisWall: "the whole jobs", basisTrain: "the trainings"}[basis])
 		}
 		basis += ", per epoch"
@@ -88,7 +88,7 @@ func (s *Study) Cost(rate float64) (*Cost, error) {
 	for i, p := range s.Points {
 		hours := seconds(p).scale(1.0 / 3600)
 		if perEpoch {
-			hours = hours.scale(1 / s.pointEpochs(i))
+			hours = hours.scale(1 / s.pointEpochCount(i))
 		}
 		if math.IsNaN(hours.Value) {
 			continue
@@ -112,9 +112,9 @@ func (s *Study) Cost(rate float64) (*Cost, error) {
 	return c, nil
 }
 
-// chooseCostBasis chooses the time from which the cost is computed. It returns the name of the time
+// chooseCostTime chooses the time from which the cost is computed. It returns the name of the time
 // and a function that returns it for a point. The function is nil if no point has a time.
-func (s *Study) chooseCostBasis() (string, func(Point) Estimate) {
+func (s *Study) chooseCostTime() (string, func(Point) Estimate) {
 	all := func(span func(Point) Estimate) bool {
 		return !slices.ContainsFunc(s.Points, func(p Point) bool { return p.Runs > 0 && math.IsNaN(span(p).Value) })
 	}
@@ -124,7 +124,7 @@ func (s *Study) chooseCostBasis() (string, func(Point) Estimate) {
 	wall := func(p Point) Estimate { return p.WallSeconds }
 	train := func(p Point) Estimate { return p.TrainSeconds }
 	epoch := func(p Point) Estimate { return p.EpochSeconds }
-	same := s.haveEqualEpochs()
+	same := s.runsHaveEqualEpochs()
 	switch {
 	case same && any(wall) && all(wall):
 		return basisWall, wall
@@ -178,7 +178,7 @@ func (c *Cost) table(maxRows int) resultTable {
 	}
 	g.Columns = append(g.Columns, estimateColumns("energy_kwh", func(r CostRow) Estimate { return r.EnergyKWh })...)
 	g.Columns = append(g.Columns, grid.Column[CostRow]{Name: "pareto", Brief: true, Flag: func(r CostRow) bool { return r.Pareto }})
-	g.Remarks = []string{c.Sentence, "pareto: no other row is both as fast and as cheap", "rule: " + c.rule.describeCounting()}
+	g.Remarks = []string{c.Sentence, "pareto: no other row is both as fast and as cheap", "rule: " + c.rule.describeCountedEpochs()}
 	g.Remarks = append(g.Remarks, unequalWorkNotes(c.growingWork)...)
 	return g
 }
@@ -213,9 +213,9 @@ type Budget struct {
 	growingWork []string // series whose samples per epoch grow with the workers, so that their rows are different work
 }
 
-// maxPredictionFactor limits predictions to twice the largest measured worker count, because a
+// maxExtrapolationFactor limits predictions to twice the largest measured worker count, because a
 // fitted law is unreliable beyond that.
-const maxPredictionFactor = 2
+const maxExtrapolationFactor = 2
 
 // Budget returns for each series the fastest worker count at which a project costs at most
 // deviceHours. Without a project, the epochs and seeds are taken from the logs. Candidates are the
@@ -231,11 +231,11 @@ func (s *Study) Budget(deviceHours float64, project ...Project) (*Budget, error)
 	if len(project) > 1 || plan.planned.Epochs < 0 || plan.planned.Seeds < 0 {
 		return nil, fmt.Errorf("budget: invalid project %v: use one project with 0 (as in the logs) or more epochs and seeds", project)
 	}
-	basis, seconds := s.chooseCostBasis()
+	basis, seconds := s.chooseCostTime()
 	if seconds == nil {
 		return nil, errors.New("budget: no counted run has a time")
 	}
-	known := s.hasAllEpochCounts()
+	known := s.allPointsHaveEpochCounts()
 	if plan.planned.Epochs > 0 && basis != basisEpoch && !known {
 		if slices.ContainsFunc(s.Points, func(p Point) bool { return p.Runs > 0 && math.IsNaN(p.EpochSeconds.Value) }) {
 			return nil, fmt.Errorf("budget: the logs contain only the time of %s, and not how many epochs it trained: leave out the number of epochs, or add it to the logs", map[string]string{basisWall: "the whole job", basisTrain: "the training"}[basis])
@@ -244,7 +244,7 @@ func (s *Study) Budget(deviceHours float64, project ...Project) (*Budget, error)
 	}
 	plan.epochs, plan.seeds = float64(plan.planned.Epochs), plan.planned.Seeds
 	for _, c := range s.cells {
-		plan.fillFromRuns(c)
+		plan.fillEpochsAndSeeds(c)
 	}
 	if basis == basisEpoch {
 		plan.epochs = max(plan.epochs, 1)
@@ -258,7 +258,7 @@ func (s *Study) Budget(deviceHours float64, project ...Project) (*Budget, error)
 		case basis == basisEpoch:
 			hours = hours.scale(plan.epochs)
 		case plan.epochs > 0:
-			hours = hours.scale(plan.epochs / s.pointEpochs(i))
+			hours = hours.scale(plan.epochs / s.pointEpochCount(i))
 		}
 		if !math.IsNaN(hours.Value) {
 			costs = append(costs, CostRow{Series: p.Series, Workers: p.Workers, Hours: hours, DeviceHours: hours.scale(float64(p.Workers))})
@@ -278,9 +278,9 @@ func (s *Study) Budget(deviceHours float64, project ...Project) (*Budget, error)
 	return b, nil
 }
 
-// haveEqualEpochs reports whether all counted runs trained the same number of epochs. It is also
+// runsHaveEqualEpochs reports whether all counted runs trained the same number of epochs. It is also
 // true if no run states its number.
-func (s *Study) haveEqualEpochs() bool {
+func (s *Study) runsHaveEqualEpochs() bool {
 	epochs := map[float64]bool{}
 	for _, c := range s.cells {
 		for _, r := range c.Runs {
@@ -290,9 +290,9 @@ func (s *Study) haveEqualEpochs() bool {
 	return len(epochs) < 2
 }
 
-// pointEpochs returns the number of epochs of the i-th point's runs, or 0 if it is unknown or the
+// pointEpochCount returns the number of epochs of the i-th point's runs, or 0 if it is unknown or the
 // runs differ.
-func (s *Study) pointEpochs(i int) float64 {
+func (s *Study) pointEpochCount(i int) float64 {
 	n := 0.0
 	for k, r := range s.cells[i].Runs {
 		one := observe.TrainedEpochs(r)
@@ -304,10 +304,10 @@ func (s *Study) pointEpochs(i int) float64 {
 	return n
 }
 
-// hasAllEpochCounts reports whether the number of epochs of every point with runs is known.
-func (s *Study) hasAllEpochCounts() bool {
+// allPointsHaveEpochCounts reports whether the number of epochs of every point with runs is known.
+func (s *Study) allPointsHaveEpochCounts() bool {
 	for i := range s.cells {
-		if len(s.cells[i].Runs) > 0 && s.pointEpochs(i) == 0 {
+		if len(s.cells[i].Runs) > 0 && s.pointEpochCount(i) == 0 {
 			return false
 		}
 	}
@@ -321,9 +321,9 @@ type budgetPlan struct {
 	seeds   int
 }
 
-// fillFromRuns increases the epochs and seeds that the user did not state to those of cell, the
+// fillEpochsAndSeeds increases the epochs and seeds that the user did not state to those of cell, the
 // runs of a series at one worker count.
-func (p *budgetPlan) fillFromRuns(cell observe.RunGroup) {
+func (p *budgetPlan) fillEpochsAndSeeds(cell observe.RunGroup) {
 	seeds := map[int64]bool{}
 	for _, r := range cell.Runs {
 		seeds[r.Info.Seed] = true
@@ -410,7 +410,7 @@ func (s *Study) predictBudgetRow(series string, from CostRow, measured BudgetRow
 		return BudgetRow{}, false
 	}
 	p := BudgetRow{Series: series, Predicted: true, Hours: measured.Hours, Epochs: measured.Epochs, Seeds: measured.Seeds}
-	for n := 1; n <= maxPredictionFactor*fit.fit.LargestSize(); n++ {
+	for n := 1; n <= maxExtrapolationFactor*fit.fit.LargestSize(); n++ {
 		hours := from.Hours.Value * fit.Rate(float64(from.Workers)) / fit.Rate(float64(n))
 		if devices := hours * float64(n); devices <= budget && hours < p.Hours {
 			p.Workers, p.Hours, p.DeviceHours = n, hours, devices
@@ -420,7 +420,7 @@ func (s *Study) predictBudgetRow(series string, from CostRow, measured BudgetRow
 		return p, false
 	}
 	p.Sentence = fmt.Sprintf("According to %s, %s would take %s h and %s device-hours.",
-		law.SentenceName(fit.Law), english.FormatCount(p.Workers, "worker"), english.FormatNumber(p.Hours), english.FormatNumber(p.DeviceHours))
+		law.DisplayName(fit.Law), english.FormatCount(p.Workers, "worker"), english.FormatNumber(p.Hours), english.FormatNumber(p.DeviceHours))
 	return p, true
 }
 

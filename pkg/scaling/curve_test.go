@@ -164,7 +164,7 @@ func TestQualityWithSeeds(t *testing.T) {
 	if head, _, _ := strings.Cut(q.String(), "\n"); strings.Count(head, "interval") != 2 || !slices.Contains(q.Table().Names(), "train_loss_low") {
 		t.Errorf("%s, %v", head, q.Table().Names())
 	}
-	wantLine(t, s.remarks(), "problem: 5: the training loss of epoch 2 is not a finite number: the run diverged; its time counts, its loss does not")
+	wantLine(t, s.tableRemarks(), "problem: 5: the training loss of epoch 2 is not a finite number: the run diverged; its time counts, its loss does not")
 }
 
 // TestQualityOfUnknownBatch checks that an unknown batch is not shown as 0.

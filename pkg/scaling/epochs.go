@@ -49,7 +49,7 @@ func (s *Study) Epochs() dataframe.DataFrame {
 	rows := make([]epochRow, 0, n)
 	for _, g := range s.groupBySeries() {
 		for _, r := range g.Runs {
-			elapsed, clock, counts := 0.0, 0.0, s.Rule.toObserveRule().EpochFilter(r)
+			elapsed, clock, counts := 0.0, 0.0, s.Rule.toMeasurementRule().CountedEpochFilter(r)
 			for i, e := range r.Epochs {
 				elapsed += e.Seconds
 				clock += e.Seconds + e.ValSeconds
@@ -118,14 +118,14 @@ func (s *Study) EpochSpreads() *EpochSpreads {
 	for i, p := range s.Points {
 		var seconds, rates []float64
 		for _, r := range s.cells[i].Runs {
-			counts := s.Rule.toObserveRule().EpochFilter(r)
+			counts := s.Rule.toMeasurementRule().CountedEpochFilter(r)
 			for k := range r.Epochs {
 				e := &r.Epochs[k]
 				if !counts(k) || !(e.Seconds > 0) || math.IsInf(e.Seconds, 0) {
 					continue
 				}
 				seconds = append(seconds, e.Seconds)
-				if n := s.Rule.toObserveRule().SamplesInEpoch(e); n > 0 {
+				if n := s.Rule.toMeasurementRule().SamplesInEpoch(e); n > 0 {
 					rates = append(rates, n/e.Seconds)
 				}
 			}
@@ -173,7 +173,7 @@ func (e *EpochSpreads) table(maxRows int) resultTable {
 		{Name: "throughput_spread_low", Brief: true, Optional: true, Title: "spread_low", Value: func(r EpochSpread) float64 { return r.Throughput.Low }},
 		{Name: "throughput_spread_high", Brief: true, Optional: true, Title: "spread_high", Value: func(r EpochSpread) float64 { return r.Throughput.High }},
 	}}
-	g.Remarks = []string{"rule: " + e.rule.describeCounting(), e.rule.spreadNote()}
+	g.Remarks = []string{"rule: " + e.rule.describeCountedEpochs(), e.rule.spreadNote()}
 	if len(e.Rows) == 0 {
 		g.Remarks = append(g.Remarks, "no point has two counted epochs with a time")
 	}

@@ -73,7 +73,7 @@ func (s *Study) estimate(values []float64, logScale bool) Estimate {
 // IntervalNote describes in a sentence how the intervals of the study are computed.
 func (s *Study) IntervalNote() string {
 	return fmt.Sprintf("intervals: %s, smoothed bootstrap over repeated runs (%d resamples; for ratios, numerator and baseline independently), widened by Student's t; no interval if a side has a single run",
-		english.FormatPercent(s.Rule.confidenceLevel()), stats.Resamples)
+		english.FormatPercent(s.Rule.confidenceLevel()), stats.BootstrapResamples)
 }
 
 // estimateColumns returns the columns for one Estimate per row: its value; the formatted interval,

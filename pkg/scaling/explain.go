@@ -77,25 +77,25 @@ func (s *Study) Explain(metric string, workers int) (*Explanation, error) {
 
 // ExplainSeries is like Explain for one series.
 func (s *Study) ExplainSeries(series, metric string, workers int) (*Explanation, error) {
-	i, err := s.findPoint(series, workers)
+	i, err := s.findPointIndex(series, workers)
 	if err != nil {
 		return nil, fmt.Errorf("explain %s: %w", metric, err)
 	}
-	k := slices.IndexFunc(pointFields(), func(f pointField) bool { return f.name == metric })
+	k := slices.IndexFunc(pointEstimateFields(), func(f pointEstimateField) bool { return f.name == metric })
 	if k < 0 {
 		var names []string
-		for _, f := range pointFields() {
+		for _, f := range pointEstimateFields() {
 			names = append(names, f.name)
 		}
 		return nil, fmt.Errorf("explain: unknown metric %q: use one of %s", metric, strings.Join(names, ", "))
 	}
 	x := ExplainedNumber{
-		ID: htmlID(metric, series, workers), Series: series, Metric: metric, Workers: workers,
-		Result: *pointFields()[k].of(&s.Points[i]), Rule: s.Rule.String(),
+		ID: explanationHTMLID(metric, series, workers), Series: series, Metric: metric, Workers: workers,
+		Result: *pointEstimateFields()[k].of(&s.Points[i]), Rule: s.Rule.String(),
 	}
 	switch metric {
 	case "speedup", "efficiency":
-		err = s.explainRatio(&x, i)
+		err = s.explainSpeedupRatio(&x, i)
 	case "epoch_seconds", "throughput", "per_worker":
 		s.explainEpochMetric(&x, i)
 	default:
@@ -115,7 +115,7 @@ func (s *Study) ExplainSeries(series, metric string, workers int) (*Explanation,
 	return e, nil
 }
 
-func htmlID(metric, series string, workers int) string {
+func explanationHTMLID(metric, series string, workers int) string {
 	safe := strings.Map(func(r rune) rune {
 		switch {
 		case r >= 'a' && r <= 'z', r >= '0' && r <= '9':
@@ -128,9 +128,9 @@ func htmlID(metric, series string, workers int) string {
 	return fmt.Sprintf("%s-%s-%d", strings.ReplaceAll(metric, "_", "-"), safe, workers)
 }
 
-// explainRatio stores in x how the speed-up or efficiency of the i-th point was computed from two
+// explainSpeedupRatio stores in x how the speed-up or efficiency of the i-th point was computed from two
 // points.
-func (s *Study) explainRatio(x *ExplainedNumber, i int) error {
+func (s *Study) explainSpeedupRatio(x *ExplainedNumber, i int) error {
 	p := s.Points[i]
 	m, ok := s.measures[p.Series]
 	b := slices.IndexFunc(s.Points, func(q Point) bool { return q.Series == p.Series && q.Size == p.Baseline && q.Baseline > 0 })
@@ -147,7 +147,7 @@ func (s *Study) explainRatio(x *ExplainedNumber, i int) error {
 		if len(v) == 0 {
 			return math.NaN()
 		}
-		return s.estimator().Center(v)
+		return s.estimator().MeanOrMedian(v)
 	}
 	at, base := values(i), values(b)
 	symbol, top, bottom, topValue, bottomValue := "r", p.Size, p.Baseline, at, base
@@ -155,7 +155,7 @@ func (s *Study) explainRatio(x *ExplainedNumber, i int) error {
 		symbol, top, bottom, topValue, bottomValue = "t", p.Baseline, p.Size, base, at
 	}
 	x.Formula = fmt.Sprintf("S(%d) = %s(%d) / %s(%d), where %s is the %s", p.Size, symbol, top, symbol, bottom, symbol, m.Words)
-	x.Substituted = fmt.Sprintf("%s %s / %s %s = %s", english.FormatExact(topValue), m.Unit(s.cells[i]), english.FormatExact(bottomValue), m.Unit(s.cells[b]), english.FormatNumber(p.Speedup.Value))
+	x.Substituted = fmt.Sprintf("%s %s / %s %s = %s", english.FormatTenDigits(topValue), m.Unit(s.cells[i]), english.FormatTenDigits(bottomValue), m.Unit(s.cells[b]), english.FormatNumber(p.Speedup.Value))
 	if x.Metric == "efficiency" {
 		x.Formula += fmt.Sprintf("; E(%d) = S(%d)·%d/%d", p.Size, p.Size, p.Baseline, p.Size)
 		x.Substituted += fmt.Sprintf("; %s · %d/%d = %s", english.FormatNumber(p.Speedup.Value), p.Baseline, p.Size, english.FormatNumber(p.Efficiency.Value))
@@ -174,7 +174,7 @@ func (s *Study) explainEpochMetric(x *ExplainedNumber, i int) {
 	switch x.Metric {
 	case "epoch_seconds":
 		name = "epoch_seconds"
-		x.Formula = "t = " + s.Rule.describeEpochs() + " of the seconds"
+		x.Formula = "t = " + s.Rule.describeEpochStatistic() + " of the seconds"
 	case "throughput":
 		x.Formula = "r = samples of the counted epochs / their seconds"
 		if s.Rule.Epochs == Median {
@@ -198,7 +198,7 @@ func (s *Study) explainEpochMetric(x *ExplainedNumber, i int) {
 		if name == "epoch_seconds" {
 			v = m.Seconds
 		}
-		each = append(each, english.FormatExact(v))
+		each = append(each, english.FormatTenDigits(v))
 	}
 	x.Substituted = strings.Join(each, ", ")
 	if len(each) != 1 || x.Metric == "per_worker" {
@@ -217,10 +217,10 @@ func (s *Study) explainRunMetric(x *ExplainedNumber, i int) {
 	}
 	var each []string
 	for k, r := range s.cells[i].Runs {
-		in := Input(observe.NewInput(x.Metric, r, s.cells[i].Measured[k]))
+		in := Input(observe.NewResultInput(x.Metric, r, s.cells[i].Measured[k]))
 		in.Role, in.Run = fmt.Sprintf("N = %d", p.Workers), r.Dir
 		if in.Counted = !math.IsNaN(in.Value); in.Counted {
-			each = append(each, english.FormatExact(in.Value))
+			each = append(each, english.FormatTenDigits(in.Value))
 		} else if in.Why == "" {
 			in.Why = "the log does not contain it"
 		}
@@ -236,15 +236,15 @@ func (s *Study) explainRunMetric(x *ExplainedNumber, i int) {
 // including epochs that do not count.
 func (s *Study) speedInputs(role string, i int, measureName string) []Input {
 	var out []Input
-	for _, in := range s.Rule.toObserveRule().SpeedInputs(s.cells[i], measureName) {
+	for _, in := range s.Rule.toMeasurementRule().SpeedInputs(s.cells[i], measureName) {
 		in.Role = role
 		out = append(out, Input(in))
 	}
 	return out
 }
 
-// describeEpochs describes how a run's epochs are combined, such as "mean over the counted epochs".
-func (r Rule) describeEpochs() string {
+// describeEpochStatistic describes how a run's epochs are combined, such as "mean over the counted epochs".
+func (r Rule) describeEpochStatistic() string {
 	switch how := cmp.Or(r.Epochs, Mean); how {
 	case Mean, Median:
 		return how + " over the counted epochs"

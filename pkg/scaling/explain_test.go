@@ -71,7 +71,7 @@ func TestExplainRuns(t *testing.T) {
 	wantLine(t, strings.Split(e.String(), "\n"), "epoch 1 seconds = 24 s, not counted (the rule excludes the first epoch)")
 	wantLine(t, strings.Split(e.String(), "\n"), "note: 95 % interval [")
 	// Each metric of the table can be explained.
-	for _, f := range pointFields() {
+	for _, f := range pointEstimateFields() {
 		e, err := s.Explain(f.name, 2)
 		check(t, err)
 		if v := f.of(&s.Points[1]).Value; e.Items[0].Result.Value != v && !math.IsNaN(v) {

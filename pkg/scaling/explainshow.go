@@ -27,7 +27,7 @@ func (in Input) format() string {
 	if in.Epoch > 0 {
 		s = fmt.Sprintf("epoch %d %s", in.Epoch, s)
 	}
-	s = fmt.Sprintf("%s = %s", s, english.FormatExact(in.Value))
+	s = fmt.Sprintf("%s = %s", s, english.FormatTenDigits(in.Value))
 	if in.Unit != "" {
 		s += " " + in.Unit
 	}
@@ -95,7 +95,7 @@ func (x ExplainedNumber) HTML() string {
 			counts += ": " + in.Why
 		}
 		fmt.Fprintf(&b, "<tr><td>%s</td><td>%s</td><td>%s</td><td>%s %s</td><td>%s</td><td>%s</td></tr>\n",
-			e(in.Role), epoch, e(in.Name), english.FormatExact(in.Value), e(in.Unit), e(counts), e(in.Location()))
+			e(in.Role), epoch, e(in.Name), english.FormatTenDigits(in.Value), e(in.Unit), e(counts), e(in.Location()))
 	}
 	b.WriteString("</table>\n</details>\n</div>\n")
 	return b.String()

@@ -110,7 +110,7 @@ func (s *Study) Fit(series string) (*Fits, error) {
 func (s *Study) collectThroughputs(series string, m observe.SpeedMeasure) (data []law.Observation, base float64) {
 	base = math.NaN()
 	for i, p := range s.Points {
-		if p.Series != series || p.Size < 1 || s.leavesWorkersUnused(i, m) {
+		if p.Series != series || p.Size < 1 || s.pointLeavesWorkersUnused(i, m) {
 			continue
 		}
 		rates := m.Rates(s.cells[i])
@@ -118,7 +118,7 @@ func (s *Study) collectThroughputs(series string, m observe.SpeedMeasure) (data 
 			data = append(data, law.Observation{Size: float64(p.Size), Rate: r})
 		}
 		if p.Size == p.Baseline && len(rates) > 0 { // of equal sizes, the last is the baseline
-			base = s.estimator().Center(rates)
+			base = s.estimator().MeanOrMedian(rates)
 		}
 	}
 	if math.IsNaN(base) && len(data) > 0 {
@@ -127,10 +127,10 @@ func (s *Study) collectThroughputs(series string, m observe.SpeedMeasure) (data 
 	return data, base
 }
 
-// leavesWorkersUnused reports whether another point of the series has more workers on the same
+// pointLeavesWorkersUnused reports whether another point of the series has more workers on the same
 // number of nodes as the i-th point. The throughput of the i-th point is then too low for its
 // nodes.
-func (s *Study) leavesWorkersUnused(i int, m observe.SpeedMeasure) bool {
+func (s *Study) pointLeavesWorkersUnused(i int, m observe.SpeedMeasure) bool {
 	p := s.Points[i]
 	for k, q := range s.Points {
 		if q.Series == p.Series && q.Size == p.Size && q.Workers > p.Workers && m.HasValue(s.cells[k]) {
@@ -249,8 +249,8 @@ func (f *Fits) table(maxRows int) resultTable {
 // from it.
 var rateDescriptions = map[string]string{"throughput": "throughput", "epoch_seconds": "1/(seconds per epoch)", "wall_seconds": "1/(seconds of the job)"}
 
-// gradientBytes is the size of one gradient value (float32) in the all-reduce.
-const gradientBytes = 4
+// bytesPerGradientValue is the size of one gradient value (float32) in the all-reduce.
+const bytesPerGradientValue = 4
 
 // CollectiveRow is the all-reduce time of one run, or of one message size of a benchmark.
 type CollectiveRow struct {
@@ -311,11 +311,11 @@ func (s *Study) Collective(series string) (*CollectiveFit, error) {
 				c.Problems = append(c.Problems, runs.Problem{File: r.Dir, Reason: "its batch norms are synchronized (sync_batchnorm), so its all_reduce_seconds include more than the gradients"})
 				continue
 			}
-			steps, problems := steptime.ReadCountedSteps(r, s.Rule.toObserveRule()).CompleteSteps()
+			steps, problems := steptime.ReadCountedSteps(r, s.Rule.toMeasurementRule()).CompleteSteps()
 			c.Problems = append(c.Problems, problems...)
 			if shortest := steptime.AllReduceTimes(steps); len(shortest) > 0 {
 				rows = append(rows, law.AllReduceTime{
-					Run: r.Dir, Workers: p.Workers, Bytes: gradientBytes * float64(r.Info.Parameters), Seconds: stats.Median(shortest),
+					Run: r.Dir, Workers: p.Workers, Bytes: bytesPerGradientValue * float64(r.Info.Parameters), Seconds: stats.Median(shortest),
 				})
 			}
 		}

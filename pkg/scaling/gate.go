@@ -52,7 +52,7 @@ func Gate(baseline, candidate *Study, maxRegression float64) (*GateResult, error
 		return nil, fmt.Errorf("gate: invalid allowed regression %g: use a share from 0 to below 1, such as 0.05 for 5 %%", maxRegression)
 	}
 	if baseline == nil || candidate == nil {
-		return nil, fmt.Errorf("gate: %w", errMissingStudy)
+		return nil, fmt.Errorf("gate: %w", errNilStudy)
 	}
 	found, err := verdict.EvaluateGate(baseline.toVerdictStudy(), candidate.toVerdictStudy(), maxRegression)
 	if err != nil {
@@ -85,7 +85,7 @@ func (g *GateResult) table(maxRows int) resultTable {
 	for _, r := range out.Rows {
 		out.Remarks = append(out.Remarks, r.Sentence)
 	}
-	out.Remarks = append(out.Remarks, "rule: "+g.rule.describeCounting())
+	out.Remarks = append(out.Remarks, "rule: "+g.rule.describeCountedEpochs())
 	for _, p := range g.Problems {
 		out.Remarks = append(out.Remarks, "problem: "+p)
 	}

@@ -43,9 +43,9 @@ func (s *Study) reportMissingData() {
 	}
 }
 
-// groupProblems replaces equal problems of several files by one problem that states the number of
+// mergeEqualProblems replaces equal problems of several files by one problem that states the number of
 // files.
-func groupProblems(all []runs.Problem) (grouped []runs.Problem) {
+func mergeEqualProblems(all []runs.Problem) (grouped []runs.Problem) {
 	const few = 3
 	counts := map[string]int{}
 	for _, p := range all {
@@ -69,7 +69,7 @@ func groupProblems(all []runs.Problem) (grouped []runs.Problem) {
 // explainUncountedRun returns why no epoch of a run counts, and what the user can do about it. The
 // run has n epochs, at least one of them with a time.
 func (r Rule) explainUncountedRun(n int) string {
-	text := fmt.Sprintf("0 of %d epochs count by the rule (%s)", n, r.describeCounting())
+	text := fmt.Sprintf("0 of %d epochs count by the rule (%s)", n, r.describeCountedEpochs())
 	_, err := strconv.Atoi(r.Epochs)
 	switch {
 	case err == nil:

@@ -101,7 +101,7 @@ type LRScaling struct {
 // epochs take fewer steps at a larger batch; ScalingRule does not correct for this. It is
 // an error if all runs have the same batch, or none has a learning rate.
 func (s *Study) ScalingRule(measure string) (*LRScaling, error) {
-	fit, err := lrscaling.FindRule(s.Runs, measure, s.estimator())
+	fit, err := lrscaling.FindRateRule(s.Runs, measure, s.estimator())
 	if err != nil {
 		return nil, fmt.Errorf("find scaling rule: %w", err)
 	}
@@ -177,7 +177,7 @@ func (o *LRScaling) table(maxRows int) resultTable {
 	g.Remarks = append(g.Remarks,
 		fmt.Sprintf("best lr: the rate with the best %s, interpolated between the rates tried; none, sqrt, linear: the rates that these rules derive from batch %d; change: of the %s at the best rate tried, relative to batch %d",
 			o.Measure, o.Rows[0].GlobalBatch, o.Measure, o.Rows[0].GlobalBatch),
-		fmt.Sprintf("%s intervals: smoothed bootstrap over the runs of each batch and rate (%d resamples), widened by Student's t", english.FormatPercent(o.rule.confidenceLevel()), stats.Resamples))
+		fmt.Sprintf("%s intervals: smoothed bootstrap over the runs of each batch and rate (%d resamples), widened by Student's t", english.FormatPercent(o.rule.confidenceLevel()), stats.BootstrapResamples))
 	for _, p := range o.Problems {
 		g.Remarks = append(g.Remarks, "note: "+p)
 	}

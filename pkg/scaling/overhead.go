@@ -60,11 +60,11 @@ func (s *Study) Overhead(with, without string) (*Overhead, error) {
 	o := &Overhead{With: with, Without: without, Compared: compared, rule: s.Rule}
 	var cells []observe.RunGroup
 	for _, r := range c.Rows {
-		i, err := s.findPoint(with, r.Workers)
+		i, err := s.findPointIndex(with, r.Workers)
 		if err != nil {
 			return nil, fmt.Errorf("compute overhead: %w", err)
 		}
-		j, err := s.findPoint(without, r.Workers)
+		j, err := s.findPointIndex(without, r.Workers)
 		if err != nil {
 			return nil, fmt.Errorf("compute overhead: %w", err)
 		}
@@ -81,7 +81,7 @@ func (s *Study) Overhead(with, without string) (*Overhead, error) {
 		o.Rows = append(o.Rows, row)
 		cells = append(cells, s.cells[i], s.cells[j])
 	}
-	o.Compared = cmp.Or(o.Compared, describeMeasure(o.Measure, cells))
+	o.Compared = cmp.Or(o.Compared, describeSpeedMeasure(o.Measure, cells))
 	o.analysis = analysis{o}
 	o.Sentence = o.summarize()
 	return o, nil
@@ -91,7 +91,7 @@ func (s *Study) Overhead(with, without string) (*Overhead, error) {
 // other.
 func (s *Study) workerCountsMissingIn(other *Study, a, b string) (counts []string) {
 	has := func(s *Study, series string, workers int) bool {
-		_, err := s.findPoint(series, workers)
+		_, err := s.findPointIndex(series, workers)
 		return err == nil
 	}
 	for _, p := range s.Points {
@@ -122,9 +122,9 @@ func (s *Study) Overheads(pairs ...[2]string) ([]*Overhead, error) {
 	return all, nil
 }
 
-// describeMeasure describes the measure of speed that was compared. For a logged throughput, it
+// describeSpeedMeasure describes the measure of speed that was compared. For a logged throughput, it
 // describes its source.
-func describeMeasure(measure string, cells []observe.RunGroup) string {
+func describeSpeedMeasure(measure string, cells []observe.RunGroup) string {
 	all := observe.SpeedMeasures()
 	words := all[slices.IndexFunc(all, func(m observe.SpeedMeasure) bool { return m.Name == measure })].Words
 	return english.JoinOr(observe.Distinct(cells, func(c observe.RunGroup) string {
@@ -174,7 +174,7 @@ func (o *Overhead) table(maxRows int) resultTable {
 	g.Remarks = []string{
 		o.Sentence,
 		fmt.Sprintf("with: %s; without: %s; of %s; overhead = (without − with)/without", o.With, o.Without, rateDescriptions[o.Measure]),
-		"rule: " + o.rule.describeCounting(),
+		"rule: " + o.rule.describeCountedEpochs(),
 	}
 	return g
 }
@@ -230,11 +230,11 @@ func readCommunicationSetting(g observe.Series) (communicates, stated bool) {
 func findCommunicatingSeries(g observe.Series, groups []observe.Series) string {
 	fewest, partner := math.MaxInt, ""
 	for _, o := range groups {
-		if communicates, stated := readCommunicationSetting(o); !stated || !communicates || !haveCommonCount(g, o) {
+		if communicates, stated := readCommunicationSetting(o); !stated || !communicates || !haveCommonWorkerCount(g, o) {
 			continue
 		}
-		differences := slices.DeleteFunc(verdict.DifferingSettings([]observe.Series{g, o}), func(d verdict.Setting) bool { return d.Setting == "strategy.no_communication" })
-		if slices.ContainsFunc(differences, isWorkSetting) {
+		differences := slices.DeleteFunc(verdict.DifferingSettings([]observe.Series{g, o}), func(d verdict.DifferingSetting) bool { return d.Setting == "strategy.no_communication" })
+		if slices.ContainsFunc(differences, isWorkloadSetting) {
 			continue
 		}
 		switch n := len(differences); {
@@ -247,11 +247,11 @@ func findCommunicatingSeries(g observe.Series, groups []observe.Series) string {
 	return partner
 }
 
-func isWorkSetting(d verdict.Setting) bool {
+func isWorkloadSetting(d verdict.DifferingSetting) bool {
 	return slices.Contains([]string{"strategy", "batch per worker", "the number of parameters", "the number of threads per worker"}, d.Setting) || strings.HasPrefix(d.Setting, "model.")
 }
 
-func haveCommonCount(a, b observe.Series) bool {
+func haveCommonWorkerCount(a, b observe.Series) bool {
 	return slices.ContainsFunc(a.Runs, func(r runs.Run) bool {
 		return slices.ContainsFunc(b.Runs, func(o runs.Run) bool { return r.Info.Workers == o.Info.Workers })
 	})

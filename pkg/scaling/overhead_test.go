@@ -116,7 +116,7 @@ func TestSplitTrials(t *testing.T) {
 	if got := fmt.Sprint(s.Series()); got != "[FULL SYNTHETIC IO]" {
 		t.Fatalf("series %s", got)
 	}
-	i, err := s.findPoint("IO", 16)
+	i, err := s.findPointIndex("IO", 16)
 	check(t, err)
 	near(t, "rate of the loader", s.Points[i].Throughput.Value, 1200)
 	near(t, "speed-up of the loader", s.Points[i].Speedup.Value, 3)

@@ -176,7 +176,7 @@ func (s *Study) newPoint(series string, n int, all []runs.Run) (Point, observe.R
 			s.addProblem(r, "the run %s and does not count: %s", r.Info.Status, cmp.Or(r.Info.Error, "no reason recorded"))
 			continue
 		}
-		m := s.Rule.toObserveRule().Measure(r)
+		m := s.Rule.toMeasurementRule().Measure(r)
 		if m.Note != "" {
 			s.addNote("%s", m.Note)
 		}
@@ -232,7 +232,7 @@ func (s *Study) setRunMetrics(p *Point, c observe.RunGroup) {
 	p.TestSeconds = over(true, func(i int) float64 { return observe.TestSeconds(c.Runs[i]) })
 	p.EnergyJoules = over(true, func(i int) float64 { return observe.EnergyJoules(c.Runs[i]) })
 	for _, m := range observe.Metrics() {
-		*findPointField(m.Name).of(p) = over(false, func(i int) float64 { return m.RunValueWith(c.Runs[i], c.Measured[i].Last) })
+		*findPointEstimateField(m.Name).of(p) = over(false, func(i int) float64 { return m.RunValueWith(c.Runs[i], c.Measured[i].Last) })
 	}
 }
 
@@ -268,9 +268,9 @@ func (s *Study) addNote(format string, a ...any) {
 	s.Notes = append(s.Notes, fmt.Sprintf(format, a...))
 }
 
-// findPoint returns the index in s.Points of a series at a worker count. If there is no such point,
+// findPointIndex returns the index in s.Points of a series at a worker count. If there is no such point,
 // the error lists the available series or worker counts.
-func (s *Study) findPoint(series string, workers int) (int, error) {
+func (s *Study) findPointIndex(series string, workers int) (int, error) {
 	i := slices.IndexFunc(s.Points, func(p Point) bool { return p.Series == series && p.Workers == workers })
 	if i >= 0 {
 		return i, nil
@@ -313,7 +313,7 @@ func (s *Study) describeDisturbance(r runs.Run) string {
 	if len(r.Loads) == 0 {
 		return known
 	}
-	counts := s.Rule.toObserveRule().EpochFilter(r)
+	counts := s.Rule.toMeasurementRule().CountedEpochFilter(r)
 	counted := map[int]bool{}
 	for i, e := range r.Epochs {
 		counted[e.Epoch] = counts(i)

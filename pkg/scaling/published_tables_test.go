@@ -34,7 +34,7 @@ func TestPublishedTables(t *testing.T) {
 		check(t, err)
 		s, err = s.WithRule(c.rule)
 		check(t, err)
-		i, err := s.findPoint(c.series, c.workers)
+		i, err := s.findPointIndex(c.series, c.workers)
 		check(t, err)
 		p := s.Points[i]
 		if d := math.Abs(p.Speedup.Value - c.speedup); d > c.tolerance {

@@ -48,7 +48,7 @@ func (s *Study) Quality() *Quality {
 	for i, m := range all {
 		known := 0
 		for _, p := range s.Points {
-			if !math.IsNaN(findPointField(m.Name).of(&p).Value) {
+			if !math.IsNaN(findPointEstimateField(m.Name).of(&p).Value) {
 				known++
 			}
 		}
@@ -70,7 +70,7 @@ func (s *Study) Quality() *Quality {
 				IoU: p.IoU, Dice: p.Dice, Accuracy: p.Accuracy, ValAccuracy: p.ValAccuracy,
 				TrainLoss: p.TrainLoss, ValLoss: p.ValLoss, TestLoss: p.TestLoss, Change: unknownEstimate(),
 			}
-			if chosen >= 0 && !math.IsNaN(findPointField(all[chosen].Name).of(&p).Value) {
+			if chosen >= 0 && !math.IsNaN(findPointEstimateField(all[chosen].Name).of(&p).Value) {
 				if base < 0 {
 					base = i
 				}
@@ -83,11 +83,11 @@ func (s *Study) Quality() *Quality {
 		}
 		if chosen >= 0 && base >= 0 {
 			q.Rows[len(q.Rows)-1].Sentence = q.summarize(q.Rows[first:], all[chosen].Higher, func(r QualityRow) Estimate {
-				i, err := s.findPoint(r.Series, r.Workers)
+				i, err := s.findPointIndex(r.Series, r.Workers)
 				if err != nil {
 					return unknownEstimate()
 				}
-				return *findPointField(all[chosen].Name).of(&s.Points[i])
+				return *findPointEstimateField(all[chosen].Name).of(&s.Points[i])
 			})
 		}
 	}

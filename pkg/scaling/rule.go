@@ -12,7 +12,7 @@ import (
 // Values of Rule.Epochs and Rule.Repeats.
 const (
 	Mean   = "mean"
-	Median = observe.Median
+	Median = observe.MedianStatistic
 )
 
 // Values of Rule.Baseline, which may be a number as well.
@@ -88,10 +88,10 @@ func (r Rule) Validate() error {
 }
 
 // String describes the rule in words.
-func (r Rule) String() string { return r.describeCounting() + "; " + r.describeBaseline() }
+func (r Rule) String() string { return r.describeCountedEpochs() + "; " + r.describeBaseline() }
 
-// describeCounting says which epochs count and how they are combined, without the baseline.
-func (r Rule) describeCounting() string {
+// describeCountedEpochs says which epochs count and how they are combined, without the baseline.
+func (r Rule) describeCountedEpochs() string {
 	s := fmt.Sprintf("epoch %s of each run", r.Epochs)
 	switch how := cmp.Or(r.Epochs, Mean); how {
 	case Mean, Median:
@@ -132,6 +132,6 @@ func (r Rule) confidenceLevel() float64 {
 	return cmp.Or(r.Confidence, 0.95)
 }
 
-func (r Rule) toObserveRule() observe.Rule {
-	return observe.Rule{DropFirst: r.DropFirst, Epochs: r.Epochs, SamplesPerEpoch: r.SamplesPerEpoch}
+func (r Rule) toMeasurementRule() observe.MeasurementRule {
+	return observe.MeasurementRule{DropFirst: r.DropFirst, Epochs: r.Epochs, SamplesPerEpoch: r.SamplesPerEpoch}
 }

@@ -128,13 +128,13 @@ func TestNothingIsDroppedInSilence(t *testing.T) {
 	if p.Failed != 1 || p.Runs != 4 || p.Epochs != 2 {
 		t.Errorf("point %+v", p)
 	}
-	lines := s.remarks()
+	lines := s.tableRemarks()
 	wantLine(t, lines, "problem: ddp-n2-s1", "failed", "rank 1 was killed")
 	wantLine(t, lines, "problem: ddp-n2-s2", "has not ended", "2 epochs")
 	running.Info.Status = runs.StatusKilled
 	killed, err := FromRuns([]runs.Run{weak(1, 1, 10, 10), running})
 	check(t, err)
-	wantLine(t, killed.remarks(), "problem: ddp-n2-s2", "was killed", "2 epochs")
+	wantLine(t, killed.tableRemarks(), "problem: ddp-n2-s2", "was killed", "2 epochs")
 	wantLine(t, lines, "problem: ddp-n2-s3", "0 of 1 epochs count", "--drop-first 0")
 	wantLine(t, lines, "problem: ddp-n2-s4", "epoch 2", "not a finite number")
 	wantLine(t, lines, "problem: ddp-n2-s5", "no epochs")

@@ -15,7 +15,7 @@ func (s *Study) setSpeedups(series string, points []Point, cells []observe.RunGr
 		points[i].Speedup, points[i].Efficiency = unknownEstimate(), unknownEstimate()
 	}
 	m, ok := observe.ChooseSpeedMeasure(cells)
-	if epochs := observe.DistinctJobEpochs(cells, false); len(epochs) > 1 && (!ok || m.Name != "wall_seconds") {
+	if epochs := observe.DistinctJobEpochCounts(cells, false); len(epochs) > 1 && (!ok || m.Name != "wall_seconds") {
 		s.addNote("series %s: of some runs, the logs contain only the time of the whole job, and these trained %s epochs, so their times are not compared", series, english.JoinAnd(epochs))
 	}
 	if !ok {
@@ -100,9 +100,9 @@ func (s *Study) throughputUnits() []string {
 	return slices.Sorted(slices.Values(observe.DistinctTexts(s.Points, func(p Point) string { return p.ThroughputUnit })))
 }
 
-// addRateNotes adds one note for each way in which a throughput was obtained from logs without
+// addThroughputSourceNotes adds one note for each way in which a throughput was obtained from logs without
 // sample counts.
-func (s *Study) addRateNotes() {
+func (s *Study) addThroughputSourceNotes() {
 	var sources []string
 	series := map[string][]string{}
 	for i, p := range s.Points {
@@ -122,10 +122,10 @@ func (s *Study) addRateNotes() {
 	}
 }
 
-// addMeasureNotes adds notes that name the series whose throughput is not computed from epochs, and
+// addSpeedMeasureNotes adds notes that name the series whose throughput is not computed from epochs, and
 // the series whose speed-up is not computed from throughput.
-func (s *Study) addMeasureNotes() {
-	s.addRateNotes()
+func (s *Study) addSpeedMeasureNotes() {
+	s.addThroughputSourceNotes()
 	byTime := func(name string) string {
 		return strings.Join(slices.DeleteFunc(s.Series(), func(series string) bool { return s.measures[series].Name != name }), ", ")
 	}

@@ -75,9 +75,9 @@ func (s *Study) Breakdown() *Breakdown {
 				b.addProblem(r, "the run has no step spans (steps-<rank>.jsonl); lockstep train writes them")
 				continue
 			}
-			spans := steptime.ReadCountedSteps(r, s.Rule.toObserveRule())
+			spans := steptime.ReadCountedSteps(r, s.Rule.toMeasurementRule())
 			b.Problems = append(b.Problems, spans.Problems...)
-			if !totals[r.Info.Workers].Add(r, spans) {
+			if !totals[r.Info.Workers].AddRunSteps(r, spans) {
 				b.addProblem(r, "no step of the run counts by the rule (%s)", s.Rule)
 			}
 		}
@@ -94,9 +94,9 @@ func (b *Breakdown) addProblem(r runs.Run, format string, a ...any) {
 	b.Problems = append(b.Problems, runs.Problem{File: r.Dir, Reason: fmt.Sprintf(format, a...)})
 }
 
-// stepColumns returns the names and values of the columns that contain times, in the order of the
+// stepTimeColumns returns the names and values of the columns that contain times, in the order of the
 // table.
-func stepColumns() []struct {
+func stepTimeColumns() []struct {
 	name  string
 	value func(StepTime) float64
 } {
@@ -118,14 +118,14 @@ func stepColumns() []struct {
 
 // table returns the breakdown in milliseconds for display, and in seconds for files.
 func (b *Breakdown) table(maxRows int) resultTable {
-	g := grid.Grid[StepTime]{What: "breakdown", Rows: limitRows(b.Rows, maxRows), Remarks: b.remarks(), Columns: []grid.Column[StepTime]{
+	g := grid.Grid[StepTime]{What: "breakdown", Rows: limitRows(b.Rows, maxRows), Remarks: b.tableRemarks(), Columns: []grid.Column[StepTime]{
 		{Name: "series", Brief: true, Text: func(t StepTime) string { return t.Series }},
 		{Name: "workers", Brief: true, Count: func(t StepTime) int { return t.Workers }},
 		{Name: "overlap", Brief: true, Text: func(t StepTime) string { return t.Overlap }},
 		{Name: "runs", Count: func(t StepTime) int { return t.Runs }},
 		{Name: "steps", Brief: true, Count: func(t StepTime) int { return t.Steps }},
 	}}
-	for _, c := range stepColumns() {
+	for _, c := range stepTimeColumns() {
 		g.Columns = append(g.Columns, grid.Column[StepTime]{
 			Name: c.name + "_seconds", Title: c.name + "_ms", Brief: true, Value: c.value,
 			Show: func(t StepTime) string { return english.FormatNumber(1000 * c.value(t)) },
@@ -154,8 +154,8 @@ func (b breakdownTable) Write(w io.Writer, format string) error {
 	return b.Grid.Write(w, format)
 }
 
-// remarks returns notes that explain the columns, followed by the problems.
-func (b *Breakdown) remarks() []string {
+// tableRemarks returns notes that explain the columns, followed by the problems.
+func (b *Breakdown) tableRemarks() []string {
 	return append([]string{
 		"rule: " + b.Rule.String() + "; mean over all steps of all ranks and runs",
 		"step = data + forward + backward + wait + optimizer + other; wait is exposed communication",
@@ -204,7 +204,7 @@ func (s *Study) TimeUse() *TimeUse {
 	t.analysis = analysis{t}
 	for i, p := range s.Points {
 		for _, source := range []string{steptime.SourceSteps, steptime.SourceTrace} {
-			u, problems := steptime.MeasureTimeUse(s.cells[i], s.Rule.toObserveRule(), source, t.level)
+			u, problems := steptime.MeasureTimeUse(s.cells[i], s.Rule.toMeasurementRule(), source, t.level)
 			t.Problems = append(t.Problems, problems...)
 			if u.Runs == 0 {
 				continue

@@ -55,7 +55,7 @@ func (s *Study) Stragglers() *Stragglers {
 	var ranks []steptime.RankArrivals
 	for i, p := range s.Points {
 		for _, r := range s.cells[i].Runs {
-			rows, problems := steptime.AnalyzeArrivals(p.Series, r, s.Rule.toObserveRule())
+			rows, problems := steptime.AnalyzeArrivals(p.Series, r, s.Rule.toMeasurementRule())
 			ranks = append(ranks, rows...)
 			out.Problems = append(out.Problems, problems...)
 		}

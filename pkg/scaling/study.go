@@ -45,7 +45,7 @@ type Study struct {
 	indices         map[string]int                  // see SeriesIndex
 	lacks           []missingData                   // what some runs lack, in the order in which it was found
 	disturbed       []disturbedRun
-	draws           *stats.DrawCache
+	draws           *stats.ResampleCache
 	losses          func() []LossCurve // computes them once; nil in a Study that a caller constructed
 	shownIn         <-chan struct{}    // of the cell in which Read has shown the ReadingNotes; nil if none
 }
@@ -60,7 +60,7 @@ func Read(paths ...string) (*Study, error) {
 // ReadWith is like Read, with options. It returns an error when ctx is done. In a notebook, it
 // shows the study's ReadingNotes below the cell.
 func ReadWith(ctx context.Context, options logread.Options, paths ...string) (*Study, error) {
-	s, err := read(ctx, options, paths...)
+	s, err := readStudy(ctx, options, paths...)
 	if err != nil || !notebook.InNotebook() || len(s.ReadingNotes()) == 0 {
 		return s, err
 	}
@@ -72,8 +72,8 @@ func ReadWith(ctx context.Context, options logread.Options, paths ...string) (*S
 	return s, notebook.Display(clean.EscapeMultiline(strings.Join(lines, "\n")))
 }
 
-// read implements ReadWith without showing the notes.
-func read(ctx context.Context, options logread.Options, paths ...string) (*Study, error) {
+// readStudy implements ReadWith without showing the notes.
+func readStudy(ctx context.Context, options logread.Options, paths ...string) (*Study, error) {
 	if len(paths) == 0 {
 		return nil, errors.New("read study: no path given; name a folder of logs such as logs/demo")
 	}
@@ -109,7 +109,7 @@ func read(ctx context.Context, options logread.Options, paths ...string) (*Study
 func FromRuns(all []runs.Run) (*Study, error) {
 	all = slices.Clone(all)
 	notes := logread.SeparateSeries(all)
-	return newOrderedStudy(all, nil, notes, DefaultRule(), nil)
+	return newStudyFromRuns(all, nil, notes, DefaultRule(), nil)
 }
 
 // WithRule returns a study of the same runs with another rule.
@@ -119,7 +119,7 @@ func (s *Study) WithRule(rule Rule) (*Study, error) {
 		same.Rule = rule
 		return &same, nil
 	}
-	return s.withRuns(s.Runs, rule, s.order)
+	return s.selectRuns(s.Runs, rule, s.order)
 }
 
 // Only returns a study of the named series, in the given order.
@@ -138,7 +138,7 @@ func (s *Study) Only(series ...string) (*Study, error) {
 	if len(kept) == 0 {
 		return nil, fmt.Errorf("choose series: no name given: use one or more of %s", english.QuoteNames(s.Series()))
 	}
-	out, err := s.withRuns(kept, s.Rule, series)
+	out, err := s.selectRuns(kept, s.Rule, series)
 	if err != nil {
 		return nil, err
 	}
@@ -146,10 +146,10 @@ func (s *Study) Only(series ...string) (*Study, error) {
 	return out, nil
 }
 
-// withRuns returns a study of all, a subset of the runs of s. The series are in the given order. If
+// selectRuns returns a study of all, a subset of the runs of s. The series are in the given order. If
 // order is nil, they are in the natural order of their names.
-func (s *Study) withRuns(all []runs.Run, rule Rule, order []string) (*Study, error) {
-	out, err := newOrderedStudy(all, s.fileProblems, s.readNotes, rule, order)
+func (s *Study) selectRuns(all []runs.Run, rule Rule, order []string) (*Study, error) {
+	out, err := newStudyFromRuns(all, s.fileProblems, s.readNotes, rule, order)
 	if err != nil {
 		return nil, err
 	}
@@ -160,10 +160,10 @@ func (s *Study) withRuns(all []runs.Run, rule Rule, order []string) (*Study, err
 	return out, nil
 }
 
-// newOrderedStudy computes a study. The series are in the given order, or in the natural order of
+// newStudyFromRuns computes a study. The series are in the given order, or in the natural order of
 // their names if order is nil. problems belong to files without a run, and notes are remarks about
 // how the runs were read.
-func newOrderedStudy(all []runs.Run, problems []runs.Problem, notes []string, rule Rule, order []string) (*Study, error) {
+func newStudyFromRuns(all []runs.Run, problems []runs.Problem, notes []string, rule Rule, order []string) (*Study, error) {
 	if err := rule.Validate(); err != nil {
 		return nil, err
 	}
@@ -172,7 +172,7 @@ func newOrderedStudy(all []runs.Run, problems []runs.Problem, notes []string, ru
 	}
 	all = cleanNames(all)
 	removeInvalidScores(all)
-	s := &Study{order: order, Rule: rule, Runs: all, Problems: slices.Clone(problems), fileProblems: problems, readNotes: notes, measures: map[string]observe.SpeedMeasure{}, draws: stats.NewDrawCache()}
+	s := &Study{order: order, Rule: rule, Runs: all, Problems: slices.Clone(problems), fileProblems: problems, readNotes: notes, measures: map[string]observe.SpeedMeasure{}, draws: stats.NewResampleCache()}
 	s.losses = sync.OnceValue(s.computeLossCurves)
 	lacking := map[string]bool{} // files with a run whose number of workers is unknown, which addMissingData reports
 	for _, r := range all {
@@ -197,8 +197,8 @@ func newOrderedStudy(all []runs.Run, problems []runs.Problem, notes []string, ru
 		s.addSeries(series)
 	}
 	s.reportMissingData()
-	s.Problems = groupProblems(s.Problems)
-	s.addMeasureNotes()
+	s.Problems = mergeEqualProblems(s.Problems)
+	s.addSpeedMeasureNotes()
 	s.Notes = append(s.ReadingNotes(), s.Notes...)
 	s.indices = map[string]int{}
 	for i, name := range s.Series() {
@@ -251,7 +251,7 @@ func removeInvalidScores(all []runs.Run) {
 func (s *Study) groupBySeries() []observe.Series {
 	var groups []observe.Series
 	for _, r := range s.Runs {
-		if r.Info.Workers < 1 { // newOrderedStudy has reported it
+		if r.Info.Workers < 1 { // newStudyFromRuns has reported it
 			continue
 		}
 		name := s.seriesName(r)
@@ -339,7 +339,7 @@ func (s *Study) Follow(ctx context.Context, show func(*Study) error) error {
 	if len(s.paths) == 0 {
 		return errors.New("follow study: the study was not read from files: read it with scaling.Read")
 	}
-	return follow(ctx, s.options, s.paths, s.Rule, func(now *Study) error {
+	return followStudy(ctx, s.options, s.paths, s.Rule, func(now *Study) error {
 		if s.chosen == nil {
 			return show(now)
 		}
@@ -362,10 +362,10 @@ func Follow(ctx context.Context, show func(*Study) error, paths ...string) error
 	if len(paths) == 0 {
 		return errors.New("follow study: no path given; name a folder of logs such as logs/demo")
 	}
-	return follow(ctx, logread.Options{}, paths, DefaultRule(), show)
+	return followStudy(ctx, logread.Options{}, paths, DefaultRule(), show)
 }
 
-func follow(ctx context.Context, options logread.Options, paths []string, rule Rule, show func(*Study) error) error {
+func followStudy(ctx context.Context, options logread.Options, paths []string, rule Rule, show func(*Study) error) error {
 	if err := rule.Validate(); err != nil {
 		return err
 	}
@@ -394,7 +394,7 @@ func follow(ctx context.Context, options logread.Options, paths []string, rule R
 }
 
 // newStudyFromLogs computes the study of logs. It passes on only the problems that belong to no
-// run, because newOrderedStudy adds the problems of the runs.
+// run, because newStudyFromRuns adds the problems of the runs.
 func newStudyFromLogs(logs *logread.Logs, rule Rule) (*Study, error) {
 	inRun := map[runs.Problem]bool{}
 	for _, r := range logs.Runs {
@@ -416,7 +416,7 @@ func newStudyFromLogs(logs *logread.Logs, rule Rule) (*Study, error) {
 	case copies > 1:
 		notes = append(notes, fmt.Sprintf("%d files are copies of run folders that are read too, and do not count", copies))
 	}
-	s, err := newOrderedStudy(logs.Runs, own, notes, rule, nil)
+	s, err := newStudyFromRuns(logs.Runs, own, notes, rule, nil)
 	if err != nil {
 		return nil, err
 	}

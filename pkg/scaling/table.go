@@ -18,15 +18,15 @@ import (
 	"lockstep/pkg/scaling/internal/verdict"
 )
 
-type pointField struct {
+type pointEstimateField struct {
 	name  string
 	brief bool
 	of    func(*Point) *Estimate
 }
 
-// pointFields returns the fields of Point that are estimates, in the order of the table.
-func pointFields() []pointField {
-	return []pointField{
+// pointEstimateFields returns the fields of Point that are estimates, in the order of the table.
+func pointEstimateFields() []pointEstimateField {
+	return []pointEstimateField{
 		{"epoch_seconds", true, func(p *Point) *Estimate { return &p.EpochSeconds }},
 		{"throughput", true, func(p *Point) *Estimate { return &p.Throughput }},
 		{"speedup", true, func(p *Point) *Estimate { return &p.Speedup }},
@@ -50,13 +50,13 @@ func pointFields() []pointField {
 	}
 }
 
-func findPointField(name string) pointField {
-	all := pointFields()
-	return all[slices.IndexFunc(all, func(f pointField) bool { return f.name == name })]
+func findPointEstimateField(name string) pointEstimateField {
+	all := pointEstimateFields()
+	return all[slices.IndexFunc(all, func(f pointEstimateField) bool { return f.name == name })]
 }
 
 // hasDeviation reports whether the field is measured in each run and so has a standard deviation.
-func (f pointField) hasDeviation() bool {
+func (f pointEstimateField) hasDeviation() bool {
 	return !slices.Contains([]string{"speedup", "efficiency", "iou_constant", "iou_untrained", "dice_constant", "dice_untrained"}, f.name)
 }
 
@@ -65,12 +65,12 @@ func (s *Study) pointGrid() grid.Grid[*Point] {
 	for i := range s.Points {
 		rows[i] = &s.Points[i]
 	}
-	g := grid.Grid[*Point]{What: "study", Rows: rows, Remarks: s.remarks(), Columns: []grid.Column[*Point]{
+	g := grid.Grid[*Point]{What: "study", Rows: rows, Remarks: s.tableRemarks(), Columns: []grid.Column[*Point]{
 		{Name: "series", Brief: true, Text: func(p *Point) string { return p.Series }},
 		{Name: "workers", Brief: true, Count: func(p *Point) int { return p.Workers }},
 		{Name: "runs", Brief: true, Count: func(p *Point) int { return p.Runs }},
 	}}
-	fields := pointFields()
+	fields := pointEstimateFields()
 	required := []string{"epoch_seconds", "throughput", "speedup", "efficiency"} // shown even without a measurement, so that one sees what is missing
 	for _, f := range fields {
 		c := grid.Column[*Point]{
@@ -221,9 +221,9 @@ func (s *Study) String() string { return s.pointGrid().String() }
 // HTML returns the human-readable table as HTML for a notebook.
 func (s *Study) HTML() string { return s.pointGrid().HTML() }
 
-// remarks returns the lines below the table: the cautions, the rule, how intervals are computed,
+// tableRemarks returns the lines below the table: the cautions, the rule, how intervals are computed,
 // the scaling mode of each series, other notes, and the problems.
-func (s *Study) remarks() []string {
+func (s *Study) tableRemarks() []string {
 	notes := s.unshownNotes()
 	cautions := slices.DeleteFunc(s.Cautions(), func(text string) bool { return !slices.Contains(notes, text) })
 	lines := formatCautions(cautions)

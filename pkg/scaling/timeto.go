@@ -76,13 +76,13 @@ func (s *Study) TimeTo(metric string, target float64) (*TimeTo, error) {
 		i := slices.IndexFunc(s.Runs, func(r runs.Run) bool { return r.Dir == l.Run })
 		t.Rows = append(t.Rows, TargetTime(curve.FindTargetTime(curve.Line(l), s.Runs[i], axis, target, t.Below)))
 	}
-	t.Points = s.combineByPoint(t.Rows)
+	t.Points = s.groupTargetTimesByPoint(t.Rows)
 	t.analysis = analysis{t}
 	t.Sentence = t.summarize()
 	return t, nil
 }
 
-func (s *Study) combineByPoint(rows []TargetTime) []PointTargetTime {
+func (s *Study) groupTargetTimesByPoint(rows []TargetTime) []PointTargetTime {
 	var out []PointTargetTime
 	var times [][]float64
 	for _, r := range rows {
@@ -163,9 +163,9 @@ func (t *TimeTo) table(maxRows int) resultTable {
 		{Name: "seconds", Brief: true, Optional: true, Value: func(r TargetTime) float64 { return r.Seconds }},
 		{Name: "wall_seconds", Brief: true, Optional: true, Value: func(r TargetTime) float64 { return r.WallSeconds }},
 		{Name: "best", Brief: true, Value: func(r TargetTime) float64 { return r.Best }},
-		{Name: "point_seconds", Value: func(r TargetTime) float64 { return t.findPoint(r).Seconds.Value }},
-		{Name: "point_seconds_low", Value: func(r TargetTime) float64 { return t.findPoint(r).Seconds.Low }},
-		{Name: "point_seconds_high", Value: func(r TargetTime) float64 { return t.findPoint(r).Seconds.High }},
+		{Name: "point_seconds", Value: func(r TargetTime) float64 { return t.findPointTargetTime(r).Seconds.Value }},
+		{Name: "point_seconds_low", Value: func(r TargetTime) float64 { return t.findPointTargetTime(r).Seconds.Low }},
+		{Name: "point_seconds_high", Value: func(r TargetTime) float64 { return t.findPointTargetTime(r).Seconds.High }},
 	}}
 	g.Remarks = []string{t.Sentence}
 	for _, p := range t.Points {
@@ -178,7 +178,7 @@ func (t *TimeTo) table(maxRows int) resultTable {
 	return g
 }
 
-func (t *TimeTo) findPoint(r TargetTime) PointTargetTime {
+func (t *TimeTo) findPointTargetTime(r TargetTime) PointTargetTime {
 	for _, p := range t.Points {
 		if p.Series == r.Series && p.Workers == r.Workers {
 			return p

@@ -50,7 +50,7 @@ func (s *Study) SplitTrials() *Study {
 	if !split {
 		return s
 	}
-	out, _ := s.withRuns(all, s.Rule, order) // the rule is valid, and there are runs
+	out, _ := s.selectRuns(all, s.Rule, order) // the rule is valid, and there are runs
 	return out
 }
 
@@ -70,7 +70,7 @@ func (s *Study) newTrialStudy(trial, a, b string) *Study {
 	}
 	for n := range counts[a] {
 		if counts[b][n] {
-			out, _ := s.withRuns(all, s.Rule, []string{a, b}) // the rule is valid, and there are runs
+			out, _ := s.selectRuns(all, s.Rule, []string{a, b}) // the rule is valid, and there are runs
 			return out
 		}
 	}

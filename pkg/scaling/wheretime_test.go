@@ -99,7 +99,7 @@ func TestWeakScalingPublished(t *testing.T) {
 	s, err := s.WithRule(Rule{DropFirst: 1, Per: PerNode})
 	check(t, err)
 	for series, want := range map[string]float64{"real 64": .78, "real 128": .89} {
-		i, err := s.findPoint(series, 128)
+		i, err := s.findPointIndex(series, 128)
 		check(t, err)
 		p := s.Points[i]
 		if math.Abs(p.Efficiency.Value-want) > 0.005 || p.Size != 32 || p.Baseline != 1 || p.Scaling != ScalingWeak {

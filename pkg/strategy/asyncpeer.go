@@ -39,7 +39,7 @@ func (a *asyncPeer) Start(ctx context.Context, exe engine.Executable, saved map[
 	own := saved
 	if rank := a.group.Rank(); rank > 0 {
 		own = maps.Clone(saved)
-		maps.DeleteFunc(own, func(name string, _ []float64) bool { return strings.HasPrefix(name, shard.SlotPrefix) })
+		maps.DeleteFunc(own, func(name string, _ []float64) bool { return strings.HasPrefix(name, shard.OptimizerSlotPrefix) })
 		for name, v := range saved {
 			if of, ok := strings.CutPrefix(name, RankPrefix(rank)); ok {
 				own[of] = v

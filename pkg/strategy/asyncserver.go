@@ -58,14 +58,14 @@ func (a *asyncServer) Step(ctx context.Context, exe engine.Executable, s Step) (
 	if !s.isLast() {
 		return t, nil
 	}
-	sent, err := a.measureExchange(func() error { return a.push(s.Update) })
+	sent, err := a.measureExchange(func() error { return a.pushGradients(s.Update) })
 	t.Wait += sent
 	return t, err
 }
 
-// push sends the executable's gradients to the servers.
-func (a *asyncServer) push(u optim.Update) error {
-	staleness, err := a.core.Push(u)
+// pushGradients sends the executable's gradients to the servers.
+func (a *asyncServer) pushGradients(u optim.Update) error {
+	staleness, err := a.core.PushGradients(u)
 	if err != nil {
 		return err
 	}
@@ -85,12 +85,12 @@ func (a *asyncServer) Equalize(context.Context, engine.Executable) error {
 	if ended, err := a.core.FinishEpoch(); err != nil || !ended {
 		return err
 	}
-	return a.exchangeBetweenSteps(0, a.core.Broadcast)
+	return a.exchangeBetweenSteps(0, a.core.BroadcastParameters)
 }
 
 // State returns the servers' optimizer slots on rank 0.
 func (a *asyncServer) State(context.Context, engine.Executable) (map[string][]float64, error) {
-	return a.collectState(&a.shard, func(ctx context.Context, b device.Buffer) error {
+	return a.collectOptimizerSlots(&a.shard, func(ctx context.Context, b device.Buffer) error {
 		return collectFromServers(ctx, a.group, b, a.servers)
 	})
 }

@@ -46,13 +46,13 @@ func newCompressedDDP(ctx context.Context, c Config, group collective.Group) *co
 // Start implements Strategy. Each worker of a resumed run also restores the residuals of its
 // gradients.
 func (d *compressedDDP) Start(ctx context.Context, exe engine.Executable, saved map[string][]float64) error {
-	memory, err := shard.MemoryOf(exe)
+	memory, err := shard.HostMemoryOf(exe)
 	if err != nil {
 		return err
 	}
 	d.memory, d.buckets = memory, nil
 	for _, b := range memory.Buckets() {
-		d.buckets = append(d.buckets, compressedBucket{b.Parameters, shard.NewStaging([]engine.BucketMemory{b})})
+		d.buckets = append(d.buckets, compressedBucket{b.Parameters, shard.NewStagingBuffer([]engine.BucketMemory{b})})
 	}
 	if err := d.restoreResiduals(saved); err != nil {
 		return err
@@ -62,7 +62,7 @@ func (d *compressedDDP) Start(ctx context.Context, exe engine.Executable, saved 
 
 // exchangeBucket replaces the gradients in one bucket by the mean of all workers' compressed
 // gradients. It returns the number of bytes that this worker contributes.
-func (d *compressedDDP) exchangeBucket(q *bucketQueue, b bucket) (sent int, err error) {
+func (d *compressedDDP) exchangeBucket(q *bucketQueue, b gradientBucket) (sent int, err error) {
 	if b.index >= len(d.buckets) {
 		return 0, fmt.Errorf("got bucket %d of %d: call Start first", b.index, len(d.buckets))
 	}

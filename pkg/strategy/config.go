@@ -83,7 +83,7 @@ func (c Config) localSteps() int { return cmp.Or(c.Steps, defaultLocalSteps) }
 
 func (c Config) serverCount() int { return cmp.Or(c.Servers, 1) }
 
-func (c Config) schedule() string { return cmp.Or(c.Schedule, stage.OneForwardOneBackward) }
+func (c Config) pipelineSchedule() string { return cmp.Or(c.Schedule, stage.OneForwardOneBackward) }
 
 // Staged reports whether each worker has one stage of the network, so that all workers
 // together are a single replica and train on the same batches. Each worker must load its
@@ -204,10 +204,10 @@ func (c Config) options() []strategyOption {
 		{"max_staleness", c.MaxStaleness != 0, float64(c.MaxStaleness)},
 		{"replicas", c.Replicas != 0, float64(cmp.Or(c.Replicas, 1))},
 		{"cycle_time", c.CycleTime != 0, c.cycleMilliseconds()},
-		{"fusion_threshold", c.FusionThreshold != 0, c.fusionMiB()},
-		{"cache_capacity", c.CacheCapacity != 0, float64(c.cacheCapacity())},
+		{"fusion_threshold", c.FusionThreshold != 0, c.fusionThresholdMiB()},
+		{"cache_capacity", c.CacheCapacity != 0, float64(c.responseCacheCapacity())},
 		{"timeline", c.Timeline, c.Timeline},
-		{"schedule", c.Schedule != "", c.schedule()},
+		{"schedule", c.Schedule != "", c.pipelineSchedule()},
 	}
 }
 

@@ -102,7 +102,9 @@ func (equalReplicas) State(context.Context, engine.Executable) (map[string][]flo
 	return nil, nil
 }
 
-func averageBucket(q *bucketQueue, b bucket) error { return averageBuffer(q.ctx, q.group, b.buffer) }
+func averageBucket(q *bucketQueue, b gradientBucket) error {
+	return averageBuffer(q.ctx, q.group, b.buffer)
+}
 
 func averageBuffer(ctx context.Context, group collective.Group, b device.Buffer) error {
 	if err := group.AllReduce(ctx, b); err != nil {

@@ -41,8 +41,8 @@ func newHorovod(ctx context.Context, c Config, _ *engine.Accelerator, group coll
 	h := &horovodStrategy{equalReplicas: equalReplicas{group}}
 	h.controller = horovod.New(group, horovod.Options{
 		CycleTime:     time.Duration(c.cycleMilliseconds() * float64(time.Millisecond)),
-		FusionBytes:   int(c.fusionMiB() * (1 << 20)),
-		CacheCapacity: c.cacheCapacity(),
+		FusionBytes:   int(c.fusionThresholdMiB() * (1 << 20)),
+		CacheCapacity: c.responseCacheCapacity(),
 		Reduce:        func(ctx context.Context, b device.Buffer) error { return averageBuffer(ctx, group, b) },
 	})
 	h.bucketQueue = newNegotiatingQueue(ctx, group, h.runCycle)
@@ -51,9 +51,9 @@ func newHorovod(ctx context.Context, c Config, _ *engine.Accelerator, group coll
 
 func (c Config) cycleMilliseconds() float64 { return cmp.Or(c.CycleTime, defaultCycleMilliseconds) }
 
-func (c Config) fusionMiB() float64 { return cmp.Or(c.FusionThreshold, defaultFusionMiB) }
+func (c Config) fusionThresholdMiB() float64 { return cmp.Or(c.FusionThreshold, defaultFusionMiB) }
 
-func (c Config) cacheCapacity() int { return cmp.Or(c.CacheCapacity, defaultCacheCapacity) }
+func (c Config) responseCacheCapacity() int { return cmp.Or(c.CacheCapacity, defaultCacheCapacity) }
 
 func checkHorovodOptions(c Config) error {
 	switch {
@@ -95,12 +95,12 @@ func (h *horovodStrategy) StartTimeline(path string) (err error) {
 }
 
 func (h *horovodStrategy) Start(ctx context.Context, exe engine.Executable, saved map[string][]float64) error {
-	h.names = tensorNames(exe.Program())
+	h.names = bucketParameterNames(exe.Program())
 	return h.equalReplicas.Start(ctx, exe, saved)
 }
 
-// tensorNames returns the name of the parameter in each bucket.
-func tensorNames(p *plan.Program) []string {
+// bucketParameterNames returns the name of the parameter in each bucket.
+func bucketParameterNames(p *plan.Program) []string {
 	names := make([]string, len(p.Buckets))
 	for i, b := range p.Buckets {
 		var params []string

@@ -112,9 +112,9 @@ func TestHorovodEqualsDDPBitForBit(t *testing.T) {
 func TestHorovodNamesTensors(t *testing.T) {
 	p := &plan.Program{
 		Params:  []plan.Param{{Name: "conv.weight"}, {Name: "conv.bias"}, {Name: "fc.weight"}},
-		Buckets: []plan.Bucket{{Params: []int{2}}, {Params: []int{0, 1}}},
+		Buckets: []plan.GradientBucket{{Params: []int{2}}, {Params: []int{0, 1}}},
 	}
-	if got, want := tensorNames(p), []string{"fc.weight", "conv.weight+conv.bias"}; !slices.Equal(got, want) {
+	if got, want := bucketParameterNames(p), []string{"fc.weight", "conv.weight+conv.bias"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if got := (Config{Name: NameHorovod}).BucketBytes(1 << 20); got != 1 {

@@ -174,7 +174,7 @@ func Kinds() []Kind {
 		Options:   []string{"schedule"},
 		Exact:     true,
 		check: func(c Config) error {
-			if s := c.schedule(); s != stage.OneForwardOneBackward && s != stage.GPipe {
+			if s := c.pipelineSchedule(); s != stage.OneForwardOneBackward && s != stage.GPipe {
 				return fmt.Errorf("strategy.schedule is %q: use %s or %s", s, stage.OneForwardOneBackward, stage.GPipe)
 			}
 			return nil

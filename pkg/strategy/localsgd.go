@@ -46,25 +46,25 @@ func newNoCommunication(ctx context.Context, group collective.Group) *localSGD {
 // Start copies rank 0's state to all ranks. In a resumed run, each rank then restores the tensors
 // in which it differed from rank 0.
 func (l *localSGD) Start(ctx context.Context, exe engine.Executable, saved map[string][]float64) error {
-	memory, err := shard.MemoryOf(exe)
+	memory, err := shard.HostMemoryOf(exe)
 	if err != nil {
 		return err
 	}
 	l.buckets = memory.Buckets()
-	l.staging = shard.NewStaging(l.buckets)
+	l.staging = shard.NewStagingBuffer(l.buckets)
 	if err := (equalReplicas{l.group}).Start(ctx, exe, saved); err != nil {
 		return err
 	}
 	own := map[string][]float64{}
 	for name, v := range saved {
 		// Rank 1 is enough: either every rank's parameters were saved, or none.
-		if of, ok := strings.CutPrefix(name, RankPrefix(1)); ok && !strings.HasPrefix(of, shard.SlotPrefix) {
+		if of, ok := strings.CutPrefix(name, RankPrefix(1)); ok && !strings.HasPrefix(of, shard.OptimizerSlotPrefix) {
 			l.differ = true
 		}
 		if of, ok := strings.CutPrefix(name, RankPrefix(l.group.Rank())); ok {
 			own[of] = v
 		}
-		if rest, ok := strings.CutPrefix(name, shard.SlotPrefix); ok {
+		if rest, ok := strings.CutPrefix(name, shard.OptimizerSlotPrefix); ok {
 			if slot, _, _ := strings.Cut(rest, "."); !slices.Contains(l.slots, slot) {
 				l.slots = append(l.slots, slot)
 			}
@@ -158,7 +158,7 @@ func (l *localSGD) averageSlots(ctx context.Context, exe engine.Executable) erro
 
 func (l *localSGD) slotNames(exe engine.Executable) []string {
 	return slices.DeleteFunc(slices.Clone(exe.Names()), func(name string) bool {
-		rest, ok := strings.CutPrefix(name, shard.SlotPrefix)
+		rest, ok := strings.CutPrefix(name, shard.OptimizerSlotPrefix)
 		slot, _, _ := strings.Cut(rest, ".")
 		return !ok || !slices.Contains(l.slots, slot)
 	})

@@ -81,13 +81,13 @@ type NCCL struct {
 // allowed during a capture.
 func NewNCCL(ctx context.Context, gpu *engine.Accelerator, group collective.Group, o NCCLOptions) (*NCCL, error) {
 	n := &NCCL{equalReplicas: equalReplicas{group}, gpu: gpu, group: group, options: o.withDefaults()}
-	if err := n.start(ctx); err != nil {
+	if err := n.startCommunicator(ctx); err != nil {
 		return nil, fmt.Errorf("exchange gradients by NCCL: %w", err)
 	}
 	return n, nil
 }
 
-func (n *NCCL) start(ctx context.Context) error {
+func (n *NCCL) startCommunicator(ctx context.Context) error {
 	lib, err := n.gpu.NCCL()
 	// If one rank has no library, no rank may continue.
 	if err := n.agreeOnError(ctx, err); err != nil {
@@ -97,7 +97,7 @@ func (n *NCCL) start(ctx context.Context) error {
 	if err := n.checkDistinctGPUs(ctx); err != nil {
 		return err
 	}
-	id, err := n.shareID(ctx)
+	id, err := n.broadcastUniqueID(ctx)
 	if err != nil {
 		return err
 	}
@@ -189,9 +189,9 @@ func (n *NCCL) checkDistinctGPUs(ctx context.Context) error {
 	return nil
 }
 
-// shareID returns the communicator's ID, which rank 0 creates and sends to all ranks. Each byte is
+// broadcastUniqueID returns the communicator's ID, which rank 0 creates and sends to all ranks. Each byte is
 // sent as a float64, which represents it exactly.
-func (n *NCCL) shareID(ctx context.Context) (nccl.UniqueID, error) {
+func (n *NCCL) broadcastUniqueID(ctx context.Context) (nccl.UniqueID, error) {
 	var id nccl.UniqueID
 	var err error
 	if n.group.Rank() == 0 {
@@ -304,7 +304,7 @@ func (n *NCCL) Name() string { return "nccl" }
 func (n *NCCL) Watch(ctx context.Context) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var watch sync.WaitGroup
-	watch.Go(func() { n.watch(ctx) })
+	watch.Go(func() { n.watchCommunicator(ctx) })
 	return func() error {
 		cancel()
 		watch.Wait()
@@ -312,8 +312,8 @@ func (n *NCCL) Watch(ctx context.Context) (stop func() error) {
 	}
 }
 
-// watch checks the communicator until ctx ends, and aborts it after an error or a time-out.
-func (n *NCCL) watch(ctx context.Context) {
+// watchCommunicator checks the communicator until ctx ends, and aborts it after an error or a time-out.
+func (n *NCCL) watchCommunicator(ctx context.Context) {
 	n.mu.Lock()
 	comm := n.comm
 	n.mu.Unlock()
@@ -334,18 +334,18 @@ func (n *NCCL) watch(ctx context.Context) {
 			err = fmt.Errorf("a step took longer than the time-out of %v", n.options.Timeout)
 		}
 		if err != nil {
-			n.abort(ctx, err)
+			n.abortCommunicator(ctx, err)
 			return
 		}
 	}
 }
 
-// abort records an error with cause and the missing rank, and starts to abort the communicator,
+// abortCommunicator records an error with cause and the missing rank, and starts to abort the communicator,
 // which ends the waiting operations in the GPU's streams. All waiting ranks call abort at about the
 // same time. It does not wait until the communicator is aborted: NCCL's function returns only after
 // all graphs that captured a collective are destroyed, and the current step still uses them. Close
 // waits for it.
-func (n *NCCL) abort(ctx context.Context, cause error) {
+func (n *NCCL) abortCommunicator(ctx context.Context, cause error) {
 	err := fmt.Errorf("exchange gradients by NCCL: %w", n.addMissingRankError(ctx, cause))
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -57,7 +57,7 @@ func normProgram(n int, relu, sync bool) *plan.Program {
 	saved, inv := add(plan.Activation, "saved", normOut), add(plan.Activation, "inv", normOut)
 	z, dh := image(plan.Output, "z", 2), image(plan.Output, "dh", normOut)
 	dgamma, dbeta := add(plan.Output, "dgamma", normOut), add(plan.Output, "dbeta", normOut)
-	window := plan.Attr{Stride: []int{1, 1}, Pad: []int{1, 1}}
+	window := plan.KernelAttr{Stride: []int{1, 1}, Pad: []int{1, 1}}
 	back := []int{h, gamma, saved, inv, dy}
 	if relu {
 		back = append(back, y, beta)
@@ -66,10 +66,10 @@ func normProgram(n int, relu, sync bool) *plan.Program {
 		{Op: plan.OpConv, Name: "first", In: []int{x, w}, Out: []int{h}, Attr: window},
 		{
 			Op: plan.OpBatchNorm, Name: "norm", In: []int{h, gamma, beta, mean, variance}, Out: []int{y, saved, inv},
-			Attr: plan.Attr{Training: true, ReLU: relu, Sync: sync, Epsilon: 1e-5, Momentum: 0.1},
+			Attr: plan.KernelAttr{Training: true, ReLU: relu, Sync: sync, Epsilon: 1e-5, Momentum: 0.1},
 		},
 		{Op: plan.OpConv, Name: "second", In: []int{y, v}, Out: []int{z}, Attr: window},
-		{Op: plan.OpBatchNormBackward, Name: "norm", In: back, Out: []int{dh, dgamma, dbeta}, Attr: plan.Attr{ReLU: relu, Sync: sync}, Backward: true},
+		{Op: plan.OpBatchNormBackward, Name: "norm", In: back, Out: []int{dh, dgamma, dbeta}, Attr: plan.KernelAttr{ReLU: relu, Sync: sync}, Backward: true},
 	}
 	for at, k := range p.Kernels {
 		for _, id := range slices.Concat(k.In, k.Out) {

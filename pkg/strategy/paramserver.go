@@ -33,7 +33,7 @@ func newParamServer(ctx context.Context, c Config, _ *engine.Accelerator, group 
 		return newAsyncServer(ctx, c, group), nil
 	}
 	p := &paramServer{servers: c.serverCount()}
-	p.bucketQueue = newBucketQueue(ctx, group, func(_ *bucketQueue, b bucket) error { return p.pushGradients(b.buffer) })
+	p.bucketQueue = newBucketQueue(ctx, group, func(_ *bucketQueue, b gradientBucket) error { return p.pushGradients(b.buffer) })
 	return p, nil
 }
 
@@ -71,7 +71,7 @@ func (p *paramServer) pushGradients(b device.Buffer) error {
 			return p.group.Send(p.ctx, shard, server)
 		}
 		if p.incoming.Len() < shard.Len() {
-			p.incoming = vector.New(shard, shard.Len())
+			p.incoming = vector.NewLike(shard, shard.Len())
 		}
 		incoming := p.incoming.Slice(0, shard.Len())
 		for r := range n {
@@ -151,7 +151,7 @@ func (*paramServer) Equalize(context.Context, engine.Executable) error { return 
 
 // State returns the servers' optimizer slots on rank 0.
 func (p *paramServer) State(_ context.Context, _ engine.Executable) (map[string][]float64, error) {
-	return p.collectState(&p.shard, func(ctx context.Context, b device.Buffer) error {
+	return p.collectOptimizerSlots(&p.shard, func(ctx context.Context, b device.Buffer) error {
 		return collectFromServers(ctx, p.group, b, p.servers)
 	})
 }

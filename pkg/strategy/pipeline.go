@@ -51,7 +51,7 @@ type BubbleMeasurer interface {
 func newPipeline(ctx context.Context, c Config, _ *engine.Accelerator, group collective.Group) (Strategy, error) {
 	p := &pipeline{bucketQueue: newBucketQueue(ctx, group, nil)}
 	p.accumulator = NewAccumulator(p.bucketQueue)
-	p.runner = stage.NewRunner(p.ctx, p.cancel, group, c.schedule(), p.accumulator, p.countMessage)
+	p.runner = stage.NewRunner(p.ctx, p.cancel, group, c.pipelineSchedule(), p.accumulator, p.countMessage)
 	return p, nil
 }
 
@@ -166,7 +166,7 @@ func (p *pipeline) finishStep(x *stage.Executable, u optim.Update, t *engine.Tim
 	t.Wait += time.Since(begin)
 	end()
 	begin = time.Now()
-	if err := p.shard.Apply(u, p.sumFloat64s); err != nil {
+	if err := p.shard.ApplyUpdate(u, p.sumFloat64s); err != nil {
 		return err
 	}
 	p.differ = p.group.Size() > 1

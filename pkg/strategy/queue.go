@@ -16,7 +16,7 @@ import (
 // bucketQueue is the part of a step that is the same for all strategies on the host. It is the
 // engine.GradSync that a strategy passes to the executable. It exchanges the buckets by the
 // strategy's operation, usually one by one in the order in which ReduceBucket was called: in a
-// separate goroutine during the backward pass, in Wait, in ShareStatistics or in runOperation. The
+// separate goroutine during the backward pass, in Wait, in ShareStatistics or in runGroupOperation. The
 // last two first drain the queue, so that all ranks call the operations of the group in the same
 // order, however fast each rank is. Nothing else may use the group between a step's first
 // ReduceBucket or ShareStatistics and its Wait.
@@ -34,9 +34,9 @@ type bucketQueue struct {
 
 	mu            sync.Mutex
 	changed       sync.Cond
-	waiting       []bucket // not exchanged yet, in the order of ReduceBucket
-	draining      bool     // drain is running: the executable queues no bucket before it returns
-	busy          bool     // an operation of the group is running
+	waiting       []gradientBucket // not exchanged yet, in the order of ReduceBucket
+	draining      bool             // drain is running: the executable queues no bucket before it returns
+	busy          bool             // an operation of the group is running
 	err           error
 	closed        bool
 	stats         Stats
@@ -46,8 +46,8 @@ type bucketQueue struct {
 	allStatistics []float64 // statistics of all workers, by rank
 }
 
-// bucket is a gradient bucket that waits for its exchange.
-type bucket struct {
+// gradientBucket is a gradient bucket that waits for its exchange.
+type gradientBucket struct {
 	index  int
 	buffer device.Buffer
 }
@@ -60,7 +60,7 @@ type completedExchange struct {
 	bytes   int // what this worker contributed
 }
 
-// Special values of the parameter bucket of runOperation.
+// Special values of the parameter bucket of runGroupOperation.
 const (
 	onStatistics = -1 // as in engine.Reduction
 	betweenSteps = -2 // not part of a step's reductions
@@ -69,18 +69,18 @@ const (
 // newBucketQueue returns a queue that calls one to exchange a bucket. one is nil if the strategy
 // does not exchange gradients, and is not called in a group of one rank. If ctx is canceled,
 // operations in progress are canceled too.
-func newBucketQueue(ctx context.Context, group collective.Group, one func(q *bucketQueue, b bucket) error) *bucketQueue {
+func newBucketQueue(ctx context.Context, group collective.Group, one func(q *bucketQueue, b gradientBucket) error) *bucketQueue {
 	if one == nil {
 		return newNegotiatingQueue(ctx, group, nil)
 	}
 	return newNegotiatingQueue(ctx, group, func(q *bucketQueue) ([]completedExchange, error) {
-		return exchangeFirstBucket(q, func(q *bucketQueue, b bucket) (int, error) { return b.buffer.Bytes(), one(q, b) })
+		return exchangeFirstBucket(q, func(q *bucketQueue, b gradientBucket) (int, error) { return b.buffer.Bytes(), one(q, b) })
 	})
 }
 
 // exchangeFirstBucket calls one to exchange the first waiting bucket. one returns the number of
 // bytes that this worker contributes.
-func exchangeFirstBucket(q *bucketQueue, one func(q *bucketQueue, b bucket) (int, error)) ([]completedExchange, error) {
+func exchangeFirstBucket(q *bucketQueue, one func(q *bucketQueue, b gradientBucket) (int, error)) ([]completedExchange, error) {
 	q.mu.Lock()
 	b := q.waiting[0]
 	q.mu.Unlock()
@@ -109,7 +109,7 @@ func newNegotiatingQueue(ctx context.Context, group collective.Group, some func(
 
 // waitingBuckets returns the buckets that are not exchanged yet. complete is true if the executable
 // waits for them, so that it queues no further bucket until they are exchanged.
-func (q *bucketQueue) waitingBuckets() (waiting []bucket, complete bool) {
+func (q *bucketQueue) waitingBuckets() (waiting []gradientBucket, complete bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return slices.Clone(q.waiting), q.draining
@@ -132,7 +132,7 @@ func (q *bucketQueue) ReduceBucket(i int, b device.Buffer, _ device.Stream) erro
 		return q.err
 	}
 	q.markQueued()
-	q.waiting = append(q.waiting, bucket{i, b})
+	q.waiting = append(q.waiting, gradientBucket{i, b})
 	q.changed.Broadcast()
 	return nil
 }
@@ -161,12 +161,12 @@ func (q *bucketQueue) ShareStatistics(own []float64) ([]float64, error) {
 		return nil, errors.New("share batch norm statistics: the strategy is closed")
 	}
 	q.markQueued()
-	if err := q.drain(); err != nil {
+	if err := q.exchangeQueuedBuckets(); err != nil {
 		return nil, err
 	}
 	q.allStatistics = slices.Grow(q.allStatistics[:0], n*len(own))[:n*len(own)]
 	copy(q.allStatistics[q.group.Rank()*len(own):], own)
-	q.err = q.runOperation(onStatistics, func() error { return q.group.AllGather(q.ctx, device.Buffer{F64: q.allStatistics}) })
+	q.err = q.runGroupOperation(onStatistics, func() error { return q.group.AllGather(q.ctx, device.Buffer{F64: q.allStatistics}) })
 	q.stats.Shared++
 	q.stats.Bytes += 8 * len(own)
 	q.changed.Broadcast()
@@ -185,10 +185,10 @@ func (q *bucketQueue) exchangeBetweenSteps(size int, exchange func(ctx context.C
 	if q.stats.First.IsZero() {
 		q.stats.First = time.Now()
 	}
-	if err := q.drain(); err != nil {
+	if err := q.exchangeQueuedBuckets(); err != nil {
 		return err
 	}
-	q.err = q.runOperation(betweenSteps, func() error { return exchange(q.ctx) })
+	q.err = q.runGroupOperation(betweenSteps, func() error { return exchange(q.ctx) })
 	q.stats.Bytes += size
 	q.changed.Broadcast()
 	return q.err
@@ -216,15 +216,15 @@ func (q *bucketQueue) measureExchange(exchange func() error) (time.Duration, err
 func (q *bucketQueue) Wait() error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	err := q.drain()
+	err := q.exchangeQueuedBuckets()
 	q.waited = true
 	return err
 }
 
-// drain returns when all queued buckets are exchanged. It exchanges buckets itself unless
+// exchangeQueuedBuckets returns when all queued buckets are exchanged. It exchanges buckets itself unless
 // the other goroutine is doing so. The caller must hold q.mu, which drain releases during
 // each operation of the group.
-func (q *bucketQueue) drain() error {
+func (q *bucketQueue) exchangeQueuedBuckets() error {
 	q.draining = true
 	for len(q.waiting) > 0 {
 		if q.busy {
@@ -315,17 +315,17 @@ func (q *bucketQueue) recordExchange(x completedExchange) {
 	q.stats.Buckets += len(x.buckets)
 	for _, b := range x.buckets {
 		q.reduced = append(q.reduced, engine.Reduction{Bucket: b, Begin: x.begin, Took: x.took})
-		if i := slices.IndexFunc(q.waiting, func(w bucket) bool { return w.index == b }); i >= 0 {
+		if i := slices.IndexFunc(q.waiting, func(w gradientBucket) bool { return w.index == b }); i >= 0 {
 			q.waiting = slices.Delete(q.waiting, i, i+1)
 		}
 	}
 }
 
-// runOperation calls operation, which runs an operation of the group on something other than
+// runGroupOperation calls operation, which runs an operation of the group on something other than
 // gradients, and records its duration. bucket is onStatistics or betweenSteps. The caller must hold
-// q.mu, which runOperation releases during operation; q.busy prevents other operations during that
+// q.mu, which runGroupOperation releases during operation; q.busy prevents other operations during that
 // time.
-func (q *bucketQueue) runOperation(bucket int, operation func() error) error {
+func (q *bucketQueue) runGroupOperation(bucket int, operation func() error) error {
 	q.busy = true
 	q.mu.Unlock()
 	collective.SetBucket(q.group, bucket)

@@ -72,5 +72,5 @@ func restoreTensors(exe engine.Executable, saved map[string][]float64, names []s
 // namesWithoutSlots returns the names of the persistent tensors of exe except the optimizer's
 // slots. An executable that never applies an update needs no memory for slots.
 func namesWithoutSlots(exe engine.Executable) []string {
-	return slices.DeleteFunc(slices.Clone(exe.Names()), func(name string) bool { return strings.HasPrefix(name, shard.SlotPrefix) })
+	return slices.DeleteFunc(slices.Clone(exe.Names()), func(name string) bool { return strings.HasPrefix(name, shard.OptimizerSlotPrefix) })
 }

@@ -24,11 +24,11 @@ type zero1 struct {
 }
 
 func newZeRO1(ctx context.Context, _ Config, _ *engine.Accelerator, group collective.Group) (Strategy, error) {
-	return &zero1{bucketQueue: newBucketQueue(ctx, group, scatterBucket)}, nil
+	return &zero1{bucketQueue: newBucketQueue(ctx, group, reduceScatterBucket)}, nil
 }
 
-// scatterBucket replaces this rank's shard of a bucket by its mean over all ranks.
-func scatterBucket(q *bucketQueue, b bucket) error {
+// reduceScatterBucket replaces this rank's shard of a bucket by its mean over all ranks.
+func reduceScatterBucket(q *bucketQueue, b gradientBucket) error {
 	if err := q.group.ReduceScatter(q.ctx, b.buffer); err != nil {
 		return err
 	}
@@ -64,16 +64,18 @@ func (z *zero1) Step(ctx context.Context, exe engine.Executable, s Step) (engine
 	if err != nil || !s.isLast() {
 		return t, err
 	}
-	err = z.updateShards(&z.shard, s.Update, &t, z.gather)
+	err = z.updateShards(&z.shard, s.Update, &t, z.gatherWeights)
 	return t, err
 }
 
-func (z *zero1) gather(ctx context.Context, b device.Buffer) error { return z.group.AllGather(ctx, b) }
+func (z *zero1) gatherWeights(ctx context.Context, b device.Buffer) error {
+	return z.group.AllGather(ctx, b)
+}
 
 // updateShards applies u to this rank's shards, exchanges the shards, and adds the times to t.
 func (q *bucketQueue) updateShards(s *shard.Shard, u optim.Update, t *engine.Timing, exchange func(ctx context.Context, b device.Buffer) error) error {
 	begin := time.Now()
-	if err := s.Apply(u, q.sumFloat64s); err != nil {
+	if err := s.ApplyUpdate(u, q.sumFloat64s); err != nil {
 		return err
 	}
 	t.Optimizer += time.Since(begin)
@@ -99,12 +101,12 @@ func (q *bucketQueue) sumFloat64s(v []float64) error {
 func (z *zero1) Equalize(context.Context, engine.Executable) error { return nil }
 
 func (z *zero1) State(_ context.Context, _ engine.Executable) (map[string][]float64, error) {
-	return z.collectState(&z.shard, z.gather)
+	return z.collectOptimizerSlots(&z.shard, z.gatherWeights)
 }
 
-// collectState returns the complete slots of the optimizer on rank 0, and nil on the other ranks.
+// collectOptimizerSlots returns the complete slots of the optimizer on rank 0, and nil on the other ranks.
 // exchange is called with a buffer that contains this rank's shard, and must fill in the others.
-func (q *bucketQueue) collectState(s *shard.Shard, exchange func(ctx context.Context, b device.Buffer) error) (all map[string][]float64, err error) {
+func (q *bucketQueue) collectOptimizerSlots(s *shard.Shard, exchange func(ctx context.Context, b device.Buffer) error) (all map[string][]float64, err error) {
 	if q.group.Size() == 1 {
 		return s.CollectSlots(func(device.Buffer) error { return nil })
 	}

@@ -26,7 +26,7 @@ func TestReadBinding(t *testing.T) {
 			}
 			return tt.text
 		}
-		if got := readBinding(getenv, tt.world); !reflect.DeepEqual(got, tt.want) {
+		if got := readCPUBinding(getenv, tt.world); !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("%s for %d workers: got %+v, want %+v", tt.text, tt.world, got, tt.want)
 		}
 	}

@@ -23,15 +23,15 @@ import (
 // ErrNoCheckpoint is the error that OpenPredictor wraps if a run folder has no checkpoint.
 var ErrNoCheckpoint = checkpoint.ErrNoCheckpoint
 
-// snapshot is a checkpoint in memory that may be written later.
-type snapshot struct {
+// checkpointSnapshot is a checkpoint in memory that may be written later.
+type checkpointSnapshot struct {
 	checkpoint.Checkpoint
 	tensors []weights.Tensor
 }
 
-// takeSnapshot copies all persistent tensors on rank 0. On the other ranks, the result contains
+// takeCheckpointSnapshot copies all persistent tensors on rank 0. On the other ranks, the result contains
 // only the checkpoint's save point.
-func (t *Trainer) takeSnapshot() (s snapshot, err error) {
+func (t *Trainer) takeCheckpointSnapshot() (s checkpointSnapshot, err error) {
 	s.Epochs, s.Step, s.Network = t.epoch, t.step, t.net.Name()
 	if t.group.Rank() != 0 {
 		return s, nil
@@ -58,12 +58,12 @@ func (t *Trainer) saveCheckpointIfDue(files *runFiles) error {
 	if t.options.Dir == "" {
 		return nil
 	}
-	now, err := t.takeSnapshot()
+	now, err := t.takeCheckpointSnapshot()
 	if err != nil {
 		return err
 	}
 	// The snapshot may be saved now or at an interrupt, because every rank has written its
-	// steps to disk; see prepareSave.
+	// steps to disk; see prepareCheckpoint.
 	t.unsaved = &now
 	if t.epoch%t.cfg.Checkpoint.Every != 0 && t.epoch != t.cfg.Epochs {
 		return nil
@@ -83,7 +83,7 @@ func (t *Trainer) saveLastEpoch(files *runFiles) error {
 
 // writeCheckpoint writes s on rank 0, completely or not at all, records it in run.json, and deletes old
 // checkpoints. It returns a *runs.LostError if another program has deleted the previous checkpoint.
-func (t *Trainer) writeCheckpoint(files *runFiles, s snapshot) error {
+func (t *Trainer) writeCheckpoint(files *runFiles, s checkpointSnapshot) error {
 	if t.group.Rank() != 0 {
 		return nil
 	}
@@ -94,7 +94,7 @@ func (t *Trainer) writeCheckpoint(files *runFiles, s snapshot) error {
 		}
 	}
 	// Not MkdirAll: a run folder that was deleted must not come back without its files.
-	if err := os.Mkdir(filepath.Join(t.options.Dir, checkpoint.Folder), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := os.Mkdir(filepath.Join(t.options.Dir, checkpoint.FolderName), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	if err := s.Write(t.options.Dir, s.tensors); err != nil {
@@ -126,7 +126,7 @@ func (t *Trainer) persistentTensors() ([]weights.Tensor, error) {
 	}
 	names := t.train.Names()
 	for _, name := range names {
-		slot, _, isState := checkpoint.ParseSlotName(name)
+		slot, _, isState := checkpoint.ParseOptimizerSlotName(name)
 		if _, ok := values[name]; ok || isState && !slices.Contains(slots, slot) {
 			continue
 		}
@@ -148,7 +148,7 @@ func (t *Trainer) persistentTensors() ([]weights.Tensor, error) {
 			continue
 		}
 		of := checkpoint.TrimRankPrefix(name)
-		if _, param, isState := checkpoint.ParseSlotName(of); isState {
+		if _, param, isState := checkpoint.ParseOptimizerSlotName(of); isState {
 			of = param
 		}
 		if strings.HasPrefix(of, strategy.CompressionPrefix) {
@@ -181,7 +181,7 @@ func (t *Trainer) restoreCheckpoint(ctx context.Context, before *runs.Run) error
 	var all []string
 	var err error
 	if before != nil {
-		all, err = checkpoint.ListAndCheck(*before, checkpointInterval(before.Info))
+		all, err = checkpoint.ListCheckedPaths(*before, checkpointInterval(before.Info))
 	}
 	if errors.Is(err, ErrNoCheckpoint) && before.Info.Status == runs.StatusDone && checkpoint.LastEpoch(before.Epochs) >= t.cfg.Epochs {
 		t.finished, all, err = before, nil, nil
@@ -225,7 +225,7 @@ func (t *Trainer) restoreCheckpoint(ctx context.Context, before *runs.Run) error
 				t.options.Dir, file.Path, file.Steps, len(file.Losses), t.stepsPerEpoch(), t.group.Size())
 		}
 	}
-	t.epoch, t.step, t.progress, t.resumed = file.Epochs, file.Step, progressOf(file), &file
+	t.epoch, t.step, t.progress, t.resumed = file.Epochs, file.Step, checkpointProgress(file), &file
 	if file.Untrained != nil {
 		if err := json.Unmarshal(file.Untrained, &t.untrained); err != nil {
 			return fmt.Errorf("checkpoint %s: invalid untrained scores: %w", file.Path, err)

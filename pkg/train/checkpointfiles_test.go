@@ -23,8 +23,8 @@ func TestLeftOverCheckpoint(t *testing.T) {
 	if _, err := trainAll(t, cfg, 1, WorkerOptions{Dir: other}); err != nil {
 		t.Fatal(err)
 	}
-	leftOver := filepath.Join(dir, checkpoint.Folder, "epoch-0050.safetensors")
-	copyFile(t, filepath.Join(other, checkpoint.Folder, "epoch-0003.safetensors"), leftOver)
+	leftOver := filepath.Join(dir, checkpoint.FolderName, "epoch-0050.safetensors")
+	copyFile(t, filepath.Join(other, checkpoint.FolderName, "epoch-0003.safetensors"), leftOver)
 	cfg.Epochs = 2
 	if _, err := trainAll(t, cfg, 1, WorkerOptions{Dir: dir}); err != nil {
 		t.Fatal(err)
@@ -45,7 +45,7 @@ func TestLeftOverCheckpoint(t *testing.T) {
 	wantError(t, err, leftOver+" is not of this run")
 
 	// So is one with a name that the run may have written.
-	name := filepath.Join(dir, checkpoint.Folder, "epoch-0002.safetensors")
+	name := filepath.Join(dir, checkpoint.FolderName, "epoch-0002.safetensors")
 	if err := os.Rename(leftOver, name); err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func TestNoCheckpointYet(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A failed run saves its last epoch, unlike a killed one.
-	if err := os.RemoveAll(filepath.Join(dir, checkpoint.Folder)); err != nil {
+	if err := os.RemoveAll(filepath.Join(dir, checkpoint.FolderName)); err != nil {
 		t.Fatal(err)
 	}
 	editInfo(t, dir, func(i *runs.Info) { i.Checkpoint = "" })
@@ -148,7 +148,7 @@ func TestLinkedCheckpoints(t *testing.T) {
 	run := func(name string) string { return filepath.Join(root, name) }
 	link := func(name, to string) {
 		t.Helper()
-		if err := errors.Join(os.MkdirAll(run(name), 0o755), os.Symlink(to, filepath.Join(run(name), checkpoint.Folder))); err != nil {
+		if err := errors.Join(os.MkdirAll(run(name), 0o755), os.Symlink(to, filepath.Join(run(name), checkpoint.FolderName))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -167,7 +167,7 @@ func TestLinkedCheckpoints(t *testing.T) {
 	if _, err := trainAll(t, cfg, 1, WorkerOptions{Dir: run("c")}); err != nil { // without a link
 		t.Fatal(err)
 	}
-	link("d", filepath.Join(run("c"), checkpoint.Folder))
+	link("d", filepath.Join(run("c"), checkpoint.FolderName))
 	_, err = trainAll(t, cfg, 1, WorkerOptions{Dir: run("d")})
 	wantError(t, err, fmt.Sprintf("runs %s and %s have the same folder of checkpoints", run("c"), run("d")))
 

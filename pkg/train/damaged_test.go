@@ -64,7 +64,7 @@ func TestDamagedCheckpoint(t *testing.T) {
 			if _, err := trainAll(t, short, 2, options); err != nil {
 				t.Fatal(err)
 			}
-			newest := filepath.Join(options.Dir, checkpoint.Folder, "epoch-0002.safetensors")
+			newest := filepath.Join(options.Dir, checkpoint.FolderName, "epoch-0002.safetensors")
 			damage(t, newest)
 
 			checks, err := VerifyRun(t.Context(), options.Dir, "")
@@ -134,7 +134,7 @@ func TestDamagedWithinAnEpoch(t *testing.T) {
 			if !slices.Equal(names, tt.left) {
 				t.Fatalf("checkpoints %v, want %v", names, tt.left)
 			}
-			damages["flipped bit"](t, filepath.Join(options.Dir, checkpoint.Folder, names[len(names)-1]))
+			damages["flipped bit"](t, filepath.Join(options.Dir, checkpoint.FolderName, names[len(names)-1]))
 			options.Resume = true
 			if _, err := trainAll(t, cfg, 1, options); err != nil {
 				t.Fatal(err)
@@ -155,7 +155,7 @@ func TestNoWholeCheckpoint(t *testing.T) {
 	if _, err := trainAll(t, cfg, 2, options); err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(options.Dir, checkpoint.Folder, "epoch-0001.safetensors")
+	path := filepath.Join(options.Dir, checkpoint.FolderName, "epoch-0001.safetensors")
 	damages["zeroed tail"](t, path)
 	cfg.Epochs, options.Resume = 2, true
 	_, err := trainAll(t, cfg, 2, options)
@@ -184,7 +184,7 @@ func TestCheckpointWithoutChecksums(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range namesIn(t, options.Dir) {
-		path := filepath.Join(options.Dir, checkpoint.Folder, name)
+		path := filepath.Join(options.Dir, checkpoint.FolderName, name)
 		file, err := weights.Read(path)
 		if err != nil {
 			t.Fatal(err)
@@ -217,7 +217,7 @@ func TestUnknownCheckpointFormat(t *testing.T) {
 	if _, err := trainAll(t, cfg, 1, options); err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(options.Dir, checkpoint.Folder, "epoch-0001.safetensors")
+	path := filepath.Join(options.Dir, checkpoint.FolderName, "epoch-0001.safetensors")
 	f, err := weights.Read(path)
 	if err != nil {
 		t.Fatal(err)

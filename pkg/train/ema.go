@@ -39,9 +39,9 @@ type movingAverage struct {
 
 const averagePrefix = model.AveragePrefix
 
-// newAverage returns averages that start with the current parameters of exe. It returns nil if
+// newMovingAverage returns averages that start with the current parameters of exe. It returns nil if
 // c.Decay is 0.
-func newAverage(c AverageConfig, exe engine.Executable) (*movingAverage, error) {
+func newMovingAverage(c AverageConfig, exe engine.Executable) (*movingAverage, error) {
 	if c.Decay == 0 {
 		return nil, nil
 	}
@@ -57,9 +57,9 @@ func newAverage(c AverageConfig, exe engine.Executable) (*movingAverage, error) 
 	return a, nil
 }
 
-// startAverage starts the moving average, or restores it from the checkpoint of a resumed run.
-func (t *Trainer) startAverage() (err error) {
-	if t.average, err = newAverage(t.cfg.EMA, t.train); err != nil || t.average == nil || t.resumed == nil || !t.resumed.HasAverages {
+// startMovingAverage starts the moving average, or restores it from the checkpoint of a resumed run.
+func (t *Trainer) startMovingAverage() (err error) {
+	if t.average, err = newMovingAverage(t.cfg.EMA, t.train); err != nil || t.average == nil || t.resumed == nil || !t.resumed.HasAverages {
 		t.resumed = nil // its tensors are not needed anymore
 		return err
 	}
@@ -98,9 +98,9 @@ func (a *movingAverage) update(step int, exe engine.Executable) error {
 	return nil
 }
 
-// evaluateAverage evaluates the network with the averaged parameters, and then restores the trained
+// evaluateMovingAverage evaluates the network with the averaged parameters, and then restores the trained
 // parameters.
-func (t *Trainer) evaluateAverage(ctx context.Context) (Scores, error) {
+func (t *Trainer) evaluateMovingAverage(ctx context.Context) (Scores, error) {
 	trained := map[string][]float64{}
 	swap := func(values map[string][]float64) error {
 		for _, name := range t.average.names {

@@ -68,7 +68,7 @@ type exchangeTotals struct {
 	oldest    float64 // largest staleness
 }
 
-func (x *exchangeTotals) add(s runs.Step) {
+func (x *exchangeTotals) addStep(s runs.Step) {
 	x.sent += float64(s.Sent)
 	x.staleness += float64(s.Staleness)
 	x.oldest = max(x.oldest, float64(s.Staleness))

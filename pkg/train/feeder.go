@@ -18,7 +18,7 @@ type batchFeeder struct {
 	recordWait func(name string, start time.Time)
 
 	needTargets bool
-	// targets contains the targets of the batches that takeTargets has not returned yet, the oldest
+	// targets contains the targets of the batches that takeBatchTargets has not returned yet, the oldest
 	// first. There may be several because the engine may load a batch during the step before it.
 	targets [][]float32
 
@@ -48,7 +48,7 @@ func (t *Trainer) newBatchFeeder(ctx context.Context, batch int) *batchFeeder {
 // err returns.
 func (f *batchFeeder) Next() (engine.Batch, bool) {
 	if f.device != nil {
-		return f.nextSamples()
+		return f.nextSampleIndices()
 	}
 	begin := time.Now()
 	if !f.batches.Next() {
@@ -64,8 +64,8 @@ func (f *batchFeeder) Next() (engine.Batch, bool) {
 	return engine.Batch{Inputs: map[string][]float32{model.ImageInput: b.Image, model.TargetInput: b.Target}}, true
 }
 
-// nextSamples returns the sample indexes of the next batch.
-func (f *batchFeeder) nextSamples() (engine.Batch, bool) {
+// nextSampleIndices returns the sample indexes of the next batch.
+func (f *batchFeeder) nextSampleIndices() (engine.Batch, bool) {
 	if len(f.remaining) == 0 {
 		return engine.Batch{}, false
 	}
@@ -77,9 +77,9 @@ func (f *batchFeeder) nextSamples() (engine.Batch, bool) {
 	return engine.Batch{Samples: batch, Epoch: f.epoch}, true
 }
 
-// takeTargets returns the targets of the batch that the next step trains on, or nil if the task does
+// takeBatchTargets returns the targets of the batch that the next step trains on, or nil if the task does
 // not need them.
-func (f *batchFeeder) takeTargets() []float32 {
+func (f *batchFeeder) takeBatchTargets() []float32 {
 	if len(f.targets) == 0 {
 		return nil
 	}

@@ -14,7 +14,7 @@ import (
 // FuzzParse: Parse returns an error or a valid config for every file, and run.json represents
 // the config without loss.
 func FuzzParse(f *testing.F) {
-	for _, file := range shippedFiles() {
+	for _, file := range shippedConfigPaths() {
 		text, err := shippedConfigs.ReadFile(file)
 		if err != nil {
 			f.Fatal(err)

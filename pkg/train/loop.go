@@ -126,7 +126,7 @@ func (t *Trainer) trainAndEvaluate(ctx context.Context, files *runFiles) (Result
 	if err := errors.Join(t.writeImageScores(ctx, files, last), t.scoreTestImages(ctx, files)); err != nil {
 		return res, err
 	}
-	if err := files.addEnergy(ctx); err != nil {
+	if err := files.recordTotalEnergy(ctx); err != nil {
 		return res, err
 	}
 	if err := files.checkRunFilesExist(ctx); err != nil {
@@ -144,7 +144,7 @@ func (t *Trainer) evaluateUntrained(ctx context.Context, files *runFiles) error 
 			return fmt.Errorf("evaluate the untrained network: %w", err)
 		}
 		t.untrained = &s // saved in checkpoints for resumed runs
-		if err := errors.Join(files.logRunStart(s), files.noteClassScores(s)); err != nil {
+		if err := errors.Join(files.logRunStart(s), files.logClassScoreNote(s)); err != nil {
 			return err
 		}
 		for _, notice := range t.can.Notices {
@@ -185,7 +185,7 @@ func (t *Trainer) trainAndSaveEpoch(ctx context.Context, files *runFiles) (row r
 	row.ValSeconds = time.Since(evaluation).Seconds()
 	averaged := ""
 	if t.average != nil {
-		s, err := t.evaluateAverage(ctx)
+		s, err := t.evaluateMovingAverage(ctx)
 		if err != nil {
 			return row, scores, fmt.Errorf("evaluate averaged parameters after epoch %d: %w", t.epoch+1, err)
 		}
@@ -198,13 +198,13 @@ func (t *Trainer) trainAndSaveEpoch(ctx context.Context, files *runFiles) (row r
 	t.epoch++
 	// Write the row before the checkpoint. After a kill between the two, a resumed run trains
 	// the epoch again; in the other order, the row would be lost.
-	if err := files.measureWriting(func() error { return files.writeEpoch(row, scores.classScores(t.classNames(scores))) }); err != nil {
+	if err := files.measureWriteTime(func() error { return files.writeEpoch(row, scores.classScores(t.classNames(scores))) }); err != nil {
 		return row, scores, err
 	}
 	if err := errors.Join(files.logEpochDetail(bubbles), files.logExchangeTotals(), files.logEpochDetail(averaged)); err != nil {
 		return row, scores, err
 	}
-	if err := files.measureWriting(func() error { return t.saveCheckpointIfDue(files) }); err != nil {
+	if err := files.measureWriteTime(func() error { return t.saveCheckpointIfDue(files) }); err != nil {
 		return row, scores, fmt.Errorf("save checkpoint of epoch %d: %w", t.epoch, err)
 	}
 	t.progress = epochProgress{}
@@ -217,7 +217,7 @@ func (t *Trainer) trainEpoch(ctx context.Context, files *runFiles) (runs.Epoch, 
 	row := runs.Epoch{Epoch: t.epoch + 1, Accuracy: math.NaN(), ValAccuracy: math.NaN()}
 	work, end := withDelayedCancel(ctx, stepGracePeriod)
 	defer end()
-	before := t.progress.withoutSavable(t.group.Size())
+	before := t.progress.asUnsavable(t.group.Size())
 	t.progress = before
 	if before.steps > 0 {
 		row.LearningRate = t.learningRate(t.epoch, before.steps-1)
@@ -254,7 +254,7 @@ func (t *Trainer) trainEpoch(ctx context.Context, files *runFiles) (runs.Epoch, 
 		}
 		lossSum += span.Loss * float64(span.Samples/t.cfg.Batch)
 		batches += span.Samples / t.cfg.Batch
-		sums.add(span)
+		sums.addStep(span)
 		if i+1 == steps {
 			last = &span // written below, with what is sent until the end of the epoch
 		} else if err := files.writeStep(span); err != nil {
@@ -290,7 +290,7 @@ func (t *Trainer) trainEpoch(ctx context.Context, files *runFiles) (runs.Epoch, 
 	}
 	row.Seconds = before.seconds + time.Since(begin).Seconds()
 	files.finishLoadMeasurement(row.Epoch)
-	if err := t.prepareSave(work, files, epochProgress{steps: steps, seconds: row.Seconds, right: right, batches: batches, exchanged: sums}, lossSum); err != nil {
+	if err := t.prepareCheckpoint(work, files, epochProgress{steps: steps, seconds: row.Seconds, right: right, batches: batches, exchanged: sums}, lossSum); err != nil {
 		return row, err
 	}
 	row.Samples = t.progress.batches * t.cfg.Batch
@@ -344,8 +344,8 @@ func (t *Trainer) runOptimizerStep(ctx context.Context, feed *batchFeeder, i int
 				t.started = feed.loaded
 			}
 		}
-		targets := feed.takeTargets()
-		if err := t.trainBatch(ctx, t.newStep(part+1, parts, rate), &span); err != nil {
+		targets := feed.takeBatchTargets()
+		if err := t.trainBatch(ctx, t.newStrategyStep(part+1, parts, rate), &span); err != nil {
 			return span, err
 		}
 		if targets != nil && !t.can.NoOutputs {
@@ -389,11 +389,11 @@ func (t *Trainer) Step(ctx context.Context, image, target []float32, rate float6
 		return err
 	}
 	span.Data += time.Since(t.started).Seconds()
-	return t.trainBatch(ctx, t.newStep(1, 1, rate), span)
+	return t.trainBatch(ctx, t.newStrategyStep(1, 1, rate), span)
 }
 
-// newStep describes one of the batches of the next optimizer step. batch is counted from 1.
-func (t *Trainer) newStep(batch, batches int, rate float64) strategy.Step {
+// newStrategyStep describes one of the batches of the next optimizer step. batch is counted from 1.
+func (t *Trainer) newStrategyStep(batch, batches int, rate float64) strategy.Step {
 	return strategy.Step{Batch: batch, Batches: batches, Update: t.cfg.Optimizer.Update(rate, t.step+1)}
 }
 

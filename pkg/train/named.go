@@ -26,15 +26,15 @@ var shippedConfigs embed.FS
 // Names returns the names of the configs that are built into Lockstep, sorted.
 func Names() []string {
 	var names []string
-	for name := range shippedFiles() {
+	for name := range shippedConfigPaths() {
 		names = append(names, name)
 	}
 	sort.Strings(names)
 	return names
 }
 
-// shippedFiles maps the name of each shipped config to the path of its file in shippedConfigs.
-func shippedFiles() map[string]string {
+// shippedConfigPaths maps the name of each shipped config to the path of its file in shippedConfigs.
+func shippedConfigPaths() map[string]string {
 	files, err := fs.Glob(shippedConfigs, "configs/*.yaml")
 	if err != nil {
 		return nil
@@ -110,7 +110,7 @@ func loadConfig(name string) (Config, error) {
 	var err error
 	if isYAML(file) {
 		text, err = os.ReadFile(file)
-	} else if in, ok := shippedFiles()[name]; ok {
+	} else if in, ok := shippedConfigPaths()[name]; ok {
 		member = name
 		text, err = shippedConfigs.ReadFile(in)
 	} else {

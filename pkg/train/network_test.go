@@ -57,13 +57,13 @@ func TestReadTrained(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	newest := []byte(filepath.Join(checkpoint.Folder, "epoch-0003.safetensors"))
+	newest := []byte(filepath.Join(checkpoint.FolderName, "epoch-0003.safetensors"))
 	at := bytes.LastIndex(recorded, newest) // under test
 	for _, c := range []struct {
 		scored string
 		epoch  int
 	}{{"epoch-0003.safetensors", 3}, {"epoch-0002.safetensors", 2}, {"epoch-0009.safetensors", 3}} {
-		changed := slices.Concat(recorded[:at], []byte(filepath.Join(checkpoint.Folder, c.scored)), recorded[at+len(newest):])
+		changed := slices.Concat(recorded[:at], []byte(filepath.Join(checkpoint.FolderName, c.scored)), recorded[at+len(newest):])
 		if err := os.WriteFile(path, changed, 0o666); err != nil {
 			t.Fatal(err)
 		}

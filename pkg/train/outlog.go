@@ -91,12 +91,12 @@ func listClassIoUs(classes []runs.NamedScores) string {
 	return strings.Join(parts, ", ")
 }
 
-// exactRate returns seconds and the rate samples/seconds, adjusted so that their product in float64
+// exactThroughput returns seconds and the rate samples/seconds, adjusted so that their product in float64
 // is exactly samples, because programs that read the log compute it. Due to rounding, this does not
-// always hold for samples/seconds. exactRate then tries the neighboring float64 values of both
+// always hold for samples/seconds. exactThroughput then tries the neighboring float64 values of both
 // numbers, and finally changes the seconds by up to 4e-9 of their value, which is rarely needed (29
 // samples in 176385.25 s).
-func exactRate(samples int, seconds float64) (exactSeconds, rate float64) {
+func exactThroughput(samples int, seconds float64) (exactSeconds, rate float64) {
 	n := float64(samples)
 	if !(seconds > 0) || math.IsInf(seconds, 1) || samples <= 0 {
 		return seconds, n / seconds

@@ -129,7 +129,7 @@ func TestExactRate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		samples := rapid.IntRange(1, 1<<40).Draw(t, "samples")
 		seconds := rapid.Float64Range(1e-9, 1e9).Draw(t, "seconds")
-		s, rate := exactRate(samples, seconds)
+		s, rate := exactThroughput(samples, seconds)
 		if s*rate != float64(samples) {
 			t.Errorf("%v × %v = %v", s, rate, s*rate)
 		}
@@ -141,7 +141,7 @@ func TestExactRate(t *testing.T) {
 	rng, far := rand.New(rand.NewPCG(1, 2)), 0
 	for range 100_000 {
 		samples, seconds := 1+rng.IntN(1<<20), 1e5*rng.Float64()
-		s, rate := exactRate(samples, seconds)
+		s, rate := exactThroughput(samples, seconds)
 		if s*rate != float64(samples) {
 			t.Errorf("%v × %v = %v", s, rate, s*rate)
 		}
@@ -152,10 +152,10 @@ func TestExactRate(t *testing.T) {
 	if far > 50 {
 		t.Errorf("of 100000 seconds %d became others by more than 1e-14 of them, expected a few", far)
 	}
-	if s, rate := exactRate(29, 176385.25); s*rate != 29 || math.Abs(s-176385.25) > 1e-6 {
+	if s, rate := exactThroughput(29, 176385.25); s*rate != 29 || math.Abs(s-176385.25) > 1e-6 {
 		t.Errorf("29 samples in 176385.25 s: %v × %v = %v", s, rate, s*rate)
 	}
-	if s, rate := exactRate(4, 0); s != 0 || rate < 1e308 { // a clock without a tick
+	if s, rate := exactThroughput(4, 0); s != 0 || rate < 1e308 { // a clock without a tick
 		t.Errorf("no time gives %v s, %v samples/s", s, rate)
 	}
 }

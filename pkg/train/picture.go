@@ -48,7 +48,7 @@ type Panel struct {
 	Image image.Image
 }
 
-func newPanel(label string, values []float32, height, width int) Panel {
+func newGrayPanel(label string, values []float32, height, width int) Panel {
 	m := image.NewGray(image.Rect(0, 0, width, height))
 	for i := range m.Pix {
 		m.Pix[i] = uint8(math.Round(255 * min(max(float64(values[i]), 0), 1)))

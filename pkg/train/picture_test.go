@@ -49,7 +49,7 @@ func TestPictureIsLabeled(t *testing.T) {
 	var pictures [2]image.Image
 	for i, end := range []string{"3", "4"} {
 		long := "/a/path/that/is/longer/than/the/picture/is/wide/and/ends/with/the/name/cells-0042.png, tile row 3, column 1" + end
-		if pictures[i], err = SideBySide(long, newPanel("image", make([]float32, 16), 4, 4)); err != nil {
+		if pictures[i], err = SideBySide(long, newGrayPanel("image", make([]float32, 16), 4, 4)); err != nil {
 			t.Fatal(err)
 		}
 	}

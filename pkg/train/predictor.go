@@ -73,7 +73,7 @@ func readTrained(ctx context.Context, dir string, scored bool) (t *Trained, trai
 	if t.Config, err = ConfigOf(run.Info); err != nil {
 		return nil, "", fmt.Errorf("open %s: %w", dir, err)
 	}
-	all, err := checkpoint.ListAndCheck(run, checkpointInterval(run.Info))
+	all, err := checkpoint.ListCheckedPaths(run, checkpointInterval(run.Info))
 	if err != nil {
 		return nil, "", fmt.Errorf("open %s: %w", dir, err)
 	}
@@ -119,7 +119,7 @@ func (t *Trained) Load(p *plan.Program) (engine.Executable, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := t.file.ApplyTo(exe); err != nil {
+	if err := t.file.CopyTensorsTo(exe); err != nil {
 		return nil, errors.Join(err, exe.Close())
 	}
 	return exe, nil
@@ -199,7 +199,7 @@ func OpenPredictor(ctx context.Context, dir, dataPath string) (p *Predictor, err
 	if dataPath != "" {
 		setDataPath(&t.Config.Data, dataPath)
 	}
-	if p.samples, err = openData(ctx, t.Config.Data); err != nil {
+	if p.samples, err = openSamplesSilently(ctx, t.Config.Data); err != nil {
 		return p, err
 	}
 	program, task, err := t.Program(EvalBatchSize, p.samples.Test.ImageShape(), p.samples.Test.TargetShape())
@@ -250,7 +250,7 @@ func (p *Predictor) Picture(ctx context.Context, i int) (image.Image, error) {
 		for k, z := range logits {
 			logits[k] = float32(1 / (1 + math.Exp(-float64(z))))
 		}
-		prediction = newPanel("predicted probability", logits, shape[1], shape[2])
+		prediction = newGrayPanel("predicted probability", logits, shape[1], shape[2])
 	} else {
 		prediction.Image = p.samples.newMask(argmaxClasses(logits[:outputs], pixels), shape)
 	}

@@ -193,7 +193,7 @@ func (p trainingProcess) trainAndClose(ctx context.Context, group collective.Gro
 	}()
 	if local == 0 { // for all replicas of this process
 		sharing := countWorkersSharingCPUs(options.binding, group.Rank(), p.env.LocalWorld*p.replicas)
-		limitProcessors(p.replicas, p.cfg.Engine.Threads, sharing, t.OverlapsExchange())
+		limitGOMAXPROCS(p.replicas, p.cfg.Engine.Threads, sharing, t.OverlapsExchange())
 	}
 	res, err := t.Run(ctx)
 	if err != nil {

@@ -14,9 +14,9 @@ import (
 // the run's workers are bound. Its value is a runs.Binding in JSON.
 const BindingVariable = "LOCKSTEP_BINDING"
 
-// readBinding returns the binding in this worker's environment. It returns nil if there is none, or
+// readCPUBinding returns the binding in this worker's environment. It returns nil if there is none, or
 // if it is for a number of workers other than world. getenv is os.Getenv except in tests.
-func readBinding(getenv func(string) string, world int) *runs.Binding {
+func readCPUBinding(getenv func(string) string, world int) *runs.Binding {
 	var b runs.Binding
 	if json.Unmarshal([]byte(getenv(BindingVariable)), &b) != nil || b.Mode == "" {
 		return nil
@@ -76,9 +76,9 @@ func Processors(threads, cores, workers int, overlaps bool) int {
 	return max(need, min(share, threads+2))
 }
 
-// limitProcessors sets GOMAXPROCS to the sum of Processors over the workers of this process, unless
+// limitGOMAXPROCS sets GOMAXPROCS to the sum of Processors over the workers of this process, unless
 // the environment sets it. Call it in worker processes only: a notebook that trains keeps all cores.
-func limitProcessors(inProcess, threads, workers int, overlaps bool) {
+func limitGOMAXPROCS(inProcess, threads, workers int, overlaps bool) {
 	if os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(inProcess * Processors(threads, runtime.GOMAXPROCS(0), workers, overlaps))
 	}

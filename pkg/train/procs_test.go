@@ -35,18 +35,18 @@ func TestLimitProcessors(t *testing.T) {
 	defer runtime.GOMAXPROCS(before)
 	t.Setenv("GOMAXPROCS", "")
 	runtime.GOMAXPROCS(64)
-	limitProcessors(1, 2, 1, false)
+	limitGOMAXPROCS(1, 2, 1, false)
 	if got := runtime.GOMAXPROCS(0); got != 4 {
 		t.Errorf("2 threads on 64 cores: GOMAXPROCS is %d, want 4", got)
 	}
 	runtime.GOMAXPROCS(64)
-	limitProcessors(3, 2, 3, true) // the replicas of one process
+	limitGOMAXPROCS(3, 2, 3, true) // the replicas of one process
 	if got := runtime.GOMAXPROCS(0); got != 12 {
 		t.Errorf("3 × 2 threads on 64 cores: GOMAXPROCS is %d, want 12", got)
 	}
 	t.Setenv("GOMAXPROCS", "7")
 	runtime.GOMAXPROCS(7)
-	limitProcessors(1, 2, 1, false)
+	limitGOMAXPROCS(1, 2, 1, false)
 	if got := runtime.GOMAXPROCS(0); got != 7 {
 		t.Errorf("the user set 7, and it is %d", got)
 	}

@@ -22,9 +22,9 @@ type epochProgress struct {
 	savable   bool           // the parameters are the result of these steps, and every rank has written its steps
 }
 
-// withoutSavable returns p with savable set to false. If p has no losses, they are set to world
+// asUnsavable returns p with savable set to false. If p has no losses, they are set to world
 // zeros.
-func (p epochProgress) withoutSavable(world int) epochProgress {
+func (p epochProgress) asUnsavable(world int) epochProgress {
 	if p.losses == nil {
 		p.losses = make([]float64, world)
 	}
@@ -80,7 +80,7 @@ func (t *Trainer) saveOrStopBetweenSteps(ctx, work context.Context, files *runFi
 	if stop[0] == 0 && !due {
 		return nil
 	}
-	if err := t.prepareSave(work, files, done, lossSum); err != nil {
+	if err := t.prepareCheckpoint(work, files, done, lossSum); err != nil {
 		return err
 	}
 	if stop[0] > 0 {
@@ -90,7 +90,7 @@ func (t *Trainer) saveOrStopBetweenSteps(ctx, work context.Context, files *runFi
 		}
 		return fmt.Errorf("ended after step %d of %d: %w", done.steps, t.stepsPerEpoch(), why)
 	}
-	err := files.measureWriting(func() error { return t.saveMidEpoch(files) })
+	err := files.measureWriteTime(func() error { return t.saveMidEpoch(files) })
 	t.progress.savable = false
 	if err != nil {
 		return fmt.Errorf("save checkpoint after step %d: %w", done.steps, err)
@@ -98,9 +98,9 @@ func (t *Trainer) saveOrStopBetweenSteps(ctx, work context.Context, files *runFi
 	return nil
 }
 
-// prepareSave prepares for a checkpoint or the end of the epoch. Rank 0 gets the strategy's state,
+// prepareCheckpoint prepares for a checkpoint or the end of the epoch. Rank 0 gets the strategy's state,
 // every rank writes its steps to disk, and all ranks exchange their sums of losses.
-func (t *Trainer) prepareSave(ctx context.Context, files *runFiles, done epochProgress, lossSum float64) error {
+func (t *Trainer) prepareCheckpoint(ctx context.Context, files *runFiles, done epochProgress, lossSum float64) error {
 	var err error
 	if t.options.Dir != "" {
 		if t.strategyState, err = t.strategy.State(ctx, t.train); err != nil {
@@ -108,7 +108,7 @@ func (t *Trainer) prepareSave(ctx context.Context, files *runFiles, done epochPr
 		}
 	}
 	if files.steps != nil {
-		if err := files.measureWriting(files.steps.Flush); err != nil {
+		if err := files.measureWriteTime(files.steps.Flush); err != nil {
 			return err
 		}
 	}
@@ -132,7 +132,7 @@ func (t *Trainer) saveMidEpoch(files *runFiles) error {
 	if t.options.Dir == "" {
 		return nil
 	}
-	s, err := t.takeSnapshot()
+	s, err := t.takeCheckpointSnapshot()
 	if err != nil {
 		return err
 	}
@@ -144,9 +144,9 @@ func (t *Trainer) saveMidEpoch(files *runFiles) error {
 	return t.writeCheckpoint(files, s)
 }
 
-// progressOf returns the progress within an epoch at which c was saved. It is zero if c was saved
+// checkpointProgress returns the progress within an epoch at which c was saved. It is zero if c was saved
 // at the end of an epoch.
-func progressOf(c checkpoint.Checkpoint) epochProgress {
+func checkpointProgress(c checkpoint.Checkpoint) epochProgress {
 	if c.Steps == 0 {
 		return epochProgress{}
 	}

@@ -102,7 +102,7 @@ func interruptedAt(t *testing.T, cfg Config, workers int, options WorkerOptions,
 
 func namesIn(t *testing.T, dir string) []string {
 	t.Helper()
-	all, err := checkpoint.List(dir)
+	all, err := checkpoint.ListPaths(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

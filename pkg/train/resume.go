@@ -101,7 +101,7 @@ func StrategyOf(config map[string]any) (c strategy.Config, err error) {
 }
 
 // compareConfigs returns the keys whose values differ between two configs, except
-// keysChangeableOnResume. If only one config has a key, it differs if optionalKeys contains the
+// keysChangeableOnResume. If only one config has a key, it differs if optionalConfigKeys contains the
 // key. Otherwise the key is ignored, because an earlier version of Lockstep wrote the config.
 // prefix is the path of both configs, with a dot at its end, or "".
 func compareConfigs(recorded, current map[string]any, prefix string) (all []Difference) {
@@ -115,7 +115,7 @@ func compareConfigs(recorded, current map[string]any, prefix string) (all []Diff
 			continue
 		}
 		if !recordedHas || !currentHas {
-			if optionalKeys()[path] {
+			if optionalConfigKeys()[path] {
 				all = append(all, Difference{path, cmp.Or(before, any("not set")), cmp.Or(now, any("not set"))})
 			}
 			continue
@@ -132,10 +132,10 @@ func compareConfigs(recorded, current map[string]any, prefix string) (all []Diff
 	return all
 }
 
-// optionalKeys returns the config keys, such as "data.range", that run.json omits when they have no
+// optionalConfigKeys returns the config keys, such as "data.range", that run.json omits when they have no
 // value. It does not contain keys that a run sets itself: data.input_channels, and data.reading,
 // for which no value means the reading rules of earlier versions.
-var optionalKeys = sync.OnceValue(func() map[string]bool {
+var optionalConfigKeys = sync.OnceValue(func() map[string]bool {
 	keys := map[string]bool{}
 	var add func(t reflect.Type, prefix string)
 	add = func(t reflect.Type, prefix string) {
@@ -157,17 +157,17 @@ var optionalKeys = sync.OnceValue(func() map[string]bool {
 	return keys
 })
 
-// perRankKeys are the config keys that may differ between ranks: the data's paths and the
+// perRankConfigKeys are the config keys that may differ between ranks: the data's paths and the
 // device (see checkSameConfig for its kind). The folder in data.stage may differ too, but must be
 // set on all ranks or on none.
-var perRankKeys = [...]string{"data.path", "data.test_path", "engine.device"}
+var perRankConfigKeys = [...]string{"data.path", "data.test_path", "engine.device"}
 
-// sharedConfig returns the values in doc, the config in run.json, that must be equal on all ranks.
+// sharedConfigValues returns the values in doc, the config in run.json, that must be equal on all ranks.
 // Keys are paths, such as "data.augment.flip".
-func sharedConfig(doc map[string]any) map[string]any {
+func sharedConfigValues(doc map[string]any) map[string]any {
 	flat := map[string]any{}
 	flattenConfig(doc, "", flat)
-	for _, key := range perRankKeys {
+	for _, key := range perRankConfigKeys {
 		delete(flat, key)
 	}
 	if folder, ok := flat["data.stage"].(string); ok {
@@ -191,7 +191,7 @@ func flattenConfig(doc map[string]any, at string, flat map[string]any) {
 // ConfigHash returns the hash of doc, the config in run.json, that is recorded in
 // steps-<rank>.jsonl. Keys that may differ between ranks do not affect it.
 func ConfigHash(doc map[string]any) (string, error) {
-	hash, _, err := ranks.HashJSON(sharedConfig(doc))
+	hash, _, err := ranks.HashJSON(sharedConfigValues(doc))
 	return hex.EncodeToString(hash[:]), err
 }
 
@@ -202,13 +202,13 @@ func (t *Trainer) checkSameConfig(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	shared := sharedConfig(withStrategySettings(doc))
+	shared := sharedConfigValues(withStrategySettings(doc))
 	// Engines of different kinds exchange different values. The kind is no part of ConfigHash, which
 	// run folders have recorded without it.
 	kind, _, _ := strings.Cut(t.cfg.Engine.Device, ":")
 	shared["engine.device"] = kind
 	return ranks.CheckSameValues(ctx, t.group, "has another config than", shared,
-		"give all workers the same config (only "+strings.Join(perRankKeys[:2], ", ")+", the number of a GPU in engine.device and the folder of data.stage may differ)")
+		"give all workers the same config (only "+strings.Join(perRankConfigKeys[:2], ", ")+", the number of a GPU in engine.device and the folder of data.stage may differ)")
 }
 
 // lockRunFolder locks the run folder and its checkpoint folder against other processes, on rank 0.
@@ -224,7 +224,7 @@ func (t *Trainer) lockRunFolder(ctx context.Context, isNew bool) (err error) {
 		}
 		if err == nil && isNew {
 			var notes []string
-			notes, err = checkpoint.RenameOfOtherRuns(t.options.Dir)
+			notes, err = checkpoint.RenameFromOtherRuns(t.options.Dir)
 			t.notes = append(t.notes, notes...)
 		}
 	}

@@ -92,12 +92,12 @@ func TestForeignCheckpoint(t *testing.T) {
 	}
 	cfg, dir := train(4)
 	_, other := train(6)
-	path := filepath.Join(dir, checkpoint.Folder, "epoch-0001.safetensors")
+	path := filepath.Join(dir, checkpoint.FolderName, "epoch-0001.safetensors")
 	own, err := weights.Read(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	foreign, err := weights.Read(filepath.Join(other, checkpoint.Folder, "epoch-0001.safetensors"))
+	foreign, err := weights.Read(filepath.Join(other, checkpoint.FolderName, "epoch-0001.safetensors"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,8 +53,8 @@ const (
 // steps file. It exceeds the time for which that process waits for the other ranks.
 const predecessorTimeout = stepGracePeriod + 4*time.Second
 
-// measureWriting calls write, adds its duration to r.writing, and returns its error.
-func (r *runFiles) measureWriting(write func() error) error {
+// measureWriteTime calls write, adds its duration to r.writing, and returns its error.
+func (r *runFiles) measureWriteTime(write func() error) error {
 	begin := time.Now()
 	defer func() { r.writing += time.Since(begin) }()
 	return write()
@@ -103,7 +103,7 @@ func (t *Trainer) openRunFiles(ctx context.Context) (r *runFiles, err error) {
 		return r, err
 	}
 	var note string
-	if r.gpu, note, err = gpuwatch.Start(t.can.Accelerator, t.options.Dir, t.group.Rank()); err == nil && note != "" && r.writer != nil {
+	if r.gpu, note, err = gpuwatch.StartSampling(t.can.Accelerator, t.options.Dir, t.group.Rank()); err == nil && note != "" && r.writer != nil {
 		err = r.logNote(note)
 	}
 	if err == nil {
@@ -172,8 +172,8 @@ func (t *Trainer) openStepsFile(ctx context.Context) (*runs.StepWriter, error) {
 	}
 }
 
-// addEnergy adds the energy of all ranks' devices to run.json. All ranks must call it.
-func (r *runFiles) addEnergy(ctx context.Context) error {
+// recordTotalEnergy adds the energy of all ranks' devices to run.json. All ranks must call it.
+func (r *runFiles) recordTotalEnergy(ctx context.Context) error {
 	if r.t.can.Accelerator == nil || r.steps == nil {
 		return nil
 	}
@@ -247,7 +247,7 @@ func (r *runFiles) openRunFolder() (err error) {
 	return nil
 }
 
-const maxLoggedProblems = 10
+const maxLoggedFolderProblems = 10
 
 // logFolderProblems logs problems in the folder of a resumed run: lines that are unreadable or out
 // of order, and missing rows of epochs and steps before the checkpoint. before is the content of
@@ -258,8 +258,8 @@ func (r *runFiles) logFolderProblems(before runs.Run, steps []int) error {
 	for _, p := range before.Problems {
 		notes = append(notes, p.String())
 	}
-	if n := len(notes) - maxLoggedProblems; n > 0 {
-		notes = append(notes[:maxLoggedProblems], fmt.Sprintf("%s more in %s", english.FormatCount(n, "problem"), t.options.Dir))
+	if n := len(notes) - maxLoggedFolderProblems; n > 0 {
+		notes = append(notes[:maxLoggedFolderProblems], fmt.Sprintf("%s more in %s", english.FormatCount(n, "problem"), t.options.Dir))
 	}
 	if last := checkpoint.LastEpoch(r.epochs); last < t.epoch {
 		notes = append(notes, fmt.Sprintf("%s ends with epoch %d, but the checkpoint is of epoch %d: rows are missing", before.File, last, t.epoch))
@@ -361,7 +361,7 @@ func (r *runFiles) logRunStart(s Scores) error {
 	r.untrained = &s
 	t := r.t
 	purpose := "held out"
-	if part := t.evaluatedPart(); part != runs.HeldOutPart {
+	if part := t.evaluatedDataPart(); part != runs.HeldOutPart {
 		purpose = "for " + part
 	}
 	if err := r.log("%s: %d parameters, %s × batch %d, %s each, %s, %d training samples, %d %s; %s",
@@ -422,7 +422,7 @@ func (r *runFiles) writeStep(s runs.Step) error {
 	if r.steps == nil {
 		return nil
 	}
-	return r.measureWriting(func() error {
+	return r.measureWriteTime(func() error {
 		if err := r.steps.AppendStep(s); err != nil {
 			return err
 		}
@@ -444,7 +444,7 @@ func (r *runFiles) writeEpoch(row runs.Epoch, classes []runs.NamedScores) error 
 	if err := r.logUsageEnd(r.usage.Err()); err != nil {
 		return err
 	}
-	row.Seconds, row.SamplesPerSecond = exactRate(row.Samples, row.Seconds)
+	row.Seconds, row.SamplesPerSecond = exactThroughput(row.Samples, row.Seconds)
 	if r.writer != nil {
 		// Write the load and the classes first: readers look for them when they find a new row.
 		if r.lastLoad != nil {

@@ -22,15 +22,15 @@ type Samples struct {
 // OpenSamples opens the data of c; see data.Open. In a notebook, the cell shows notes about the
 // data.
 func OpenSamples(ctx context.Context, c DataConfig) (Samples, error) {
-	samples, err := openData(ctx, c)
+	samples, err := openSamplesSilently(ctx, c)
 	if err == nil && notebook.InNotebook() && len(samples.Notes) > 0 {
 		err = notebook.Display("note: " + strings.Join(samples.Notes, "\nnote: "))
 	}
 	return samples, err
 }
 
-// openData is like OpenSamples, but does not show notes.
-func openData(ctx context.Context, c DataConfig) (Samples, error) {
+// openSamplesSilently is like OpenSamples, but does not show notes.
+func openSamplesSilently(ctx context.Context, c DataConfig) (Samples, error) {
 	o, err := data.Open(ctx, c)
 	return Samples{o, c}, err
 }
@@ -40,7 +40,7 @@ func openData(ctx context.Context, c DataConfig) (Samples, error) {
 func (t *Trainer) openSamples(ctx context.Context) (err error) {
 	c, note := t.cfg.Data, ""
 	if c.Stage != "" {
-		if t.staged, err = stageOnAllRanks(ctx, t.group, c); err != nil {
+		if t.staged, err = stageDataOnAllRanks(ctx, t.group, c); err != nil {
 			return err
 		}
 		c, note = t.staged.Config, t.staged.String()
@@ -50,7 +50,7 @@ func (t *Trainer) openSamples(ctx context.Context) (err error) {
 		work = fmt.Sprintf("generating the data (kind %s, count %d)", c.Kind, c.Count)
 	}
 	defer t.logIfSlow(work)()
-	if t.samples, err = openData(ctx, c); err != nil {
+	if t.samples, err = openSamplesSilently(ctx, c); err != nil {
 		return err
 	}
 	if note != "" {
@@ -62,8 +62,8 @@ func (t *Trainer) openSamples(ctx context.Context) (err error) {
 	return nil
 }
 
-// restoreReadingRules makes a resumed run read its data by the same rules as when it was started.
-func (t *Trainer) restoreReadingRules() {
+// restoreDataReadingRules makes a resumed run read its data by the same rules as when it was started.
+func (t *Trainer) restoreDataReadingRules() {
 	if !t.options.Resume || t.options.Dir == "" || t.cfg.Data.Reading != 0 {
 		return
 	}
@@ -76,8 +76,8 @@ func (t *Trainer) restoreReadingRules() {
 	}
 }
 
-// stageOnAllRanks stages the data on every rank and waits for all ranks.
-func stageOnAllRanks(ctx context.Context, group collective.Group, c DataConfig) (staged *data.Staged, err error) {
+// stageDataOnAllRanks stages the data on every rank and waits for all ranks.
+func stageDataOnAllRanks(ctx context.Context, group collective.Group, c DataConfig) (staged *data.Staged, err error) {
 	err = ranks.RunOnAllRanks(ctx, group, "stage data", func(ctx context.Context) (err error) {
 		staged, err = data.Stage(ctx, c)
 		return err

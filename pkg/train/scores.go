@@ -347,7 +347,7 @@ func (t *Trainer) classNames(s Scores) []string {
 	return names
 }
 
-func (t *Trainer) evaluatedPart() string {
+func (t *Trainer) evaluatedDataPart() string {
 	doc, err := t.cfg.jsonDocument()
 	if err != nil {
 		doc = nil // the caller that records the config reports it
@@ -355,8 +355,8 @@ func (t *Trainer) evaluatedPart() string {
 	return runs.Info{Config: doc}.EvaluatedPart()
 }
 
-// noteClassScores logs a note about what the scores s of several classes mean.
-func (r *runFiles) noteClassScores(s Scores) error {
+// logClassScoreNote logs a note about what the scores s of several classes mean.
+func (r *runFiles) logClassScoreNote(s Scores) error {
 	if s.Classes == nil {
 		return nil
 	}
@@ -373,7 +373,7 @@ func (r *runFiles) noteClassScores(s Scores) error {
 	if len(absent) == 0 {
 		return nil
 	}
-	return r.logNote(fmt.Sprintf("no pixel of the %s masks belongs to %s: left out of the mean IoU and Dice", r.t.evaluatedPart(), english.JoinAnd(absent)))
+	return r.logNote(fmt.Sprintf("no pixel of the %s masks belongs to %s: left out of the mean IoU and Dice", r.t.evaluatedDataPart(), english.JoinAnd(absent)))
 }
 
 // writeImageScores writes images.csv with the scores of the held-out images. s contains the scores

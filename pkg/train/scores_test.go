@@ -111,7 +111,7 @@ func tiled(t *testing.T) (Config, *Samples) {
 	t.Helper()
 	cfg := tiny()
 	cfg.Data.Tile, cfg.Epochs = 8, 2
-	samples, err := openData(t.Context(), cfg.Data)
+	samples, err := openSamplesSilently(t.Context(), cfg.Data)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -328,7 +328,7 @@ func TestTwoClassesWithSoftmax(t *testing.T) {
 	r := &runFiles{t: tr}
 	two := metric.NewConfusion(2)
 	two.Counts = []int64{1, 0, 0, 1}
-	if err := r.noteClassScores(Scores{Classes: two}); err != nil {
+	if err := r.logClassScoreNote(Scores{Classes: two}); err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{"note: two classes and ignored pixels are learned with one logit per class (softmax), so IoU and Dice are the means over 0 and 1"}; !slices.Equal(log, want) {

@@ -98,7 +98,7 @@ type checkpointState struct {
 	// strategyState contains the strategy's tensors for the next checkpoint. It is nil on ranks
 	// other than 0, and with strategies that need none.
 	strategyState map[string][]float64
-	unsaved       *snapshot              // the last complete epoch, if it is not saved yet
+	unsaved       *checkpointSnapshot    // the last complete epoch, if it is not saved yet
 	untrained     *Scores                // scores of the untrained network; nil until they are known
 	resumed       *checkpoint.Checkpoint // the checkpoint from which this run was resumed; nil if none
 	finished      *runs.Run              // the resumed run, if all its epochs are done and its checkpoints are missing; else nil
@@ -111,7 +111,7 @@ func New(ctx context.Context, cfg Config, group collective.Group, options Worker
 		return nil, err
 	}
 	t = &Trainer{cfg: cfg, options: options, group: group}
-	t.restoreReadingRules()
+	t.restoreDataReadingRules()
 	// All ranks take these steps in this order: each may wait for the others.
 	for _, step := range []func(context.Context) error{
 		t.checkSameConfig, t.setUpData, t.setUpPrograms, t.setUpStrategy, t.setInitialState, t.start,
@@ -185,7 +185,7 @@ func (t *Trainer) start(ctx context.Context) error {
 	if err := t.startStrategy(ctx); err != nil {
 		return err
 	}
-	return t.startAverage()
+	return t.startMovingAverage()
 }
 
 // OverlapsExchange reports whether gradients are exchanged during the backward pass. This requires

@@ -153,7 +153,7 @@ func TestResumeFromNothing(t *testing.T) {
 		if err != nil || run.Info.Status != runs.StatusDone || len(run.Epochs) != 1 {
 			t.Fatalf("%+v, %v", run, err)
 		}
-		if err := os.RemoveAll(filepath.Join(dir, checkpoint.Folder)); err != nil {
+		if err := os.RemoveAll(filepath.Join(dir, checkpoint.FolderName)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -161,7 +161,7 @@ func TestResumeFromNothing(t *testing.T) {
 
 func tensorsOf(t *testing.T, dir string) map[string][]float64 {
 	t.Helper()
-	f, err := weights.Read(filepath.Join(dir, checkpoint.Folder, "epoch-0004.safetensors"))
+	f, err := weights.Read(filepath.Join(dir, checkpoint.FolderName, "epoch-0004.safetensors"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -264,7 +264,7 @@ func TestCheckpointsAreFewAndWhole(t *testing.T) {
 	if _, err := trainAll(t, tiny(), 1, WorkerOptions{Dir: dir}); err != nil {
 		t.Fatal(err)
 	}
-	files, err := os.ReadDir(filepath.Join(dir, checkpoint.Folder))
+	files, err := os.ReadDir(filepath.Join(dir, checkpoint.FolderName))
 	if err != nil {
 		t.Fatal(err)
 	}

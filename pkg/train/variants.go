@@ -57,13 +57,13 @@ func (s Samples) Variants(i, n int) (image.Image, error) {
 			draw.NearestNeighbor.Scale(grid, to, m, m.Bounds(), draw.Src, nil)
 		}
 	}
-	return SideBySide(s.Train.SampleName(i), Panel{Label: s.maskLabel(), Image: grid})
+	return SideBySide(s.Train.SampleName(i), Panel{Label: s.pictureLabel(), Image: grid})
 }
 
 // newImage returns an image of shape [C,H,W]. It is in color if it has three channels, else its
 // first channel is shown in gray. values are from 0 (black) to 1.
 func newImage(values []float32, shape []int) image.Image {
-	gray := newPanel("", values, shape[1], shape[2]).Image.(*image.Gray)
+	gray := newGrayPanel("", values, shape[1], shape[2]).Image.(*image.Gray)
 	if shape[0] != 3 {
 		return gray
 	}
@@ -108,7 +108,7 @@ func ClassColor(class int) color.RGBA {
 // gray.
 func (s Samples) newMask(mask []float32, shape []int) image.Image {
 	if len(s.ClassNames) == 0 {
-		gray := newPanel("", mask, shape[1], shape[2]).Image.(*image.Gray)
+		gray := newGrayPanel("", mask, shape[1], shape[2]).Image.(*image.Gray)
 		for i, v := range mask {
 			if v == data.Ignored {
 				gray.Pix[i] = ClassColor(data.Ignored).R
@@ -123,7 +123,7 @@ func (s Samples) newMask(mask []float32, shape []int) image.Image {
 	return m
 }
 
-func (s Samples) maskLabel() string {
+func (s Samples) pictureLabel() string {
 	if len(s.ClassNames) == 0 {
 		return "image, mask"
 	}

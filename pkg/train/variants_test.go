@@ -113,7 +113,7 @@ func TestPictureColors(t *testing.T) {
 		t.Errorf("a mask without classes has gray values %d", mask.Pix)
 	}
 	samples.config.MaskValues = map[int]string{0: "background", 1: "cell", 2: "nucleus"}
-	if got, want := samples.maskLabel(), "image, mask: cell orange, nucleus sky blue, ignored gray"; got != want {
+	if got, want := samples.pictureLabel(), "image, mask: cell orange, nucleus sky blue, ignored gray"; got != want {
 		t.Errorf("got the label %q, want %q", got, want)
 	}
 	if ClassColor(8) != ClassColor(1) || ClassColor(7) == ClassColor(1) {

@@ -180,7 +180,7 @@ func (w Worker) Train(ctx context.Context) error {
 		return &UsageError{err}
 	}
 	p := trainingProcess{cfg: cfg, env: env, replicas: replicas, out: w.Out}
-	p.options = WorkerOptions{Resume: w.Resume, AcceptChangedData: w.AcceptChangedData, Profile: profile, Build: w.Build, processes: env.World, binding: readBinding(os.Getenv, p.worldSize())}
+	p.options = WorkerOptions{Resume: w.Resume, AcceptChangedData: w.AcceptChangedData, Profile: profile, Build: w.Build, processes: env.World, binding: readCPUBinding(os.Getenv, p.worldSize())}
 	if env.Source != rendezvous.SourceExplicit || !StartedByLauncher() {
 		p.options.rankSource = env.Source
 	}

@@ -109,9 +109,9 @@ func FindLargestBatch(ctx context.Context, cfg train.Config, o BatchOptions) (*B
 	if _, _, err := w.lowerPrograms(1); err != nil && most > 1 {
 		w.least = 2 // batch norm may need more than one value per channel
 	}
-	fits := w.testByPlan
+	fits := w.testByMemoryPlan
 	if _, gpu := cfg.Engine.CUDA(); gpu {
-		fits = w.testByStep
+		fits = w.testByTrainingStep
 	}
 	try := func(batch int, fits func(context.Context, int) (BatchTest, error)) (bool, error) {
 		if err := ctx.Err(); err != nil {
@@ -127,7 +127,7 @@ func FindLargestBatch(ctx context.Context, cfg train.Config, o BatchOptions) (*B
 		}
 		return t.Fits, nil
 	}
-	if s.Largest, err = findLargest(w.least, most, func(b int) (bool, error) { return try(b, fits) }); err != nil {
+	if s.Largest, err = findLargestFitting(w.least, most, func(b int) (bool, error) { return try(b, fits) }); err != nil {
 		return s, err
 	}
 	if _, gpu := cfg.Engine.CUDA(); !gpu && s.Largest > 0 {
@@ -138,7 +138,7 @@ func FindLargestBatch(ctx context.Context, cfg train.Config, o BatchOptions) (*B
 			}
 			return s.Tests[len(s.Tests)-1].Bytes, ok, nil
 		}
-		if s.Largest, err = searchByLoading(s.Largest, most, s.Memory, measuredBatch{w.least, w.small}, loads); err != nil {
+		if s.Largest, err = findLargestByLoading(s.Largest, most, s.Memory, measuredBatch{w.least, w.small}, loads); err != nil {
 			return s, err
 		}
 	}
@@ -148,9 +148,9 @@ func FindLargestBatch(ctx context.Context, cfg train.Config, o BatchOptions) (*B
 	return s, nil
 }
 
-// findLargest returns the largest number from least to most for which fits returns true, or 0 if
+// findLargestFitting returns the largest number from least to most for which fits returns true, or 0 if
 // there is none. It starts with least and doubles the number until it does not fit. Then it bisects.
-func findLargest(least, most int, fits func(int) (bool, error)) (int, error) {
+func findLargestFitting(least, most int, fits func(int) (bool, error)) (int, error) {
 	good, bad := 0, most+1
 	for b := least; b <= most; b *= 2 {
 		ok, err := fits(b)
@@ -184,12 +184,12 @@ type measuredBatch struct {
 	bytes int64
 }
 
-// searchByLoading returns the largest batch, up to most, for which loads returns true, or 0 if there
+// findLargestByLoading returns the largest batch, up to most, for which loads returns true, or 0 if there
 // is none. loads also returns the number of bytes that the batch needs; memory is the limit. least
 // is a small batch with its estimated memory. The search starts with the batch size estimated. Each
 // next batch size is extrapolated linearly from the two loaded batches whose memory is closest to
 // the limit, because over a wider range an engine's memory is not linear in the batch.
-func searchByLoading(estimated, most int, memory int64, least measuredBatch, loads func(batch int) (int64, bool, error)) (int, error) {
+func findLargestByLoading(estimated, most int, memory int64, least measuredBatch, loads func(batch int) (int64, bool, error)) (int, error) {
 	good, bad := measuredBatch{batch: least.batch - 1}, measuredBatch{batch: most + 1} // bytes are 0 until loaded
 	below := least
 	for at := estimated; bad.batch-good.batch > 1; {
@@ -271,9 +271,9 @@ func (w *memoryTester) lowerProgram(image, target []int, batch int, mode nn.Mode
 	return plan.Lower(g, w.cfg.LoweringOptions())
 }
 
-// testByPlan estimates a batch's memory from the engine's memory plans of two small batches: it
+// testByMemoryPlan estimates a batch's memory from the engine's memory plans of two small batches: it
 // grows about linearly with the number of samples.
-func (w *memoryTester) testByPlan(_ context.Context, batch int) (BatchTest, error) {
+func (w *memoryTester) testByMemoryPlan(_ context.Context, batch int) (BatchTest, error) {
 	if w.small == 0 {
 		const apart = 3
 		least, err := w.measureMemory(w.least)
@@ -313,9 +313,9 @@ func (w *memoryTester) measureMemory(batch int) (n int64, err error) {
 	return n, err
 }
 
-// testByStep tests a batch by one optimizer step on zeros. If the engine runs out of memory, the
+// testByTrainingStep tests a batch by one optimizer step on zeros. If the engine runs out of memory, the
 // batch does not fit. Any other error is returned.
-func (w *memoryTester) testByStep(ctx context.Context, batch int) (BatchTest, error) {
+func (w *memoryTester) testByTrainingStep(ctx context.Context, batch int) (BatchTest, error) {
 	t := BatchTest{Batch: batch, How: "one step"}
 	err := w.withLoadedPrograms(batch, func(training, _ engine.Executable, p *plan.Program) error {
 		for _, id := range p.Inputs {

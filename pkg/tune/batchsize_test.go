@@ -17,7 +17,7 @@ func TestBisect(t *testing.T) {
 	for most := 1; most <= 40; most++ {
 		for limit := 0; limit <= most+1; limit++ {
 			seen := map[int]bool{}
-			got, err := findLargest(1, most, func(b int) (bool, error) {
+			got, err := findLargestFitting(1, most, func(b int) (bool, error) {
 				if seen[b] || b < 1 || b > most {
 					t.Fatalf("most %d, limit %d: batch %d is tried again or is none", most, limit, b)
 				}
@@ -34,7 +34,7 @@ func TestBisect(t *testing.T) {
 	}
 	// With a smallest batch of 2, batch 1 is not tried.
 	for limit := range 12 {
-		got, err := findLargest(2, 9, func(b int) (bool, error) {
+		got, err := findLargestFitting(2, 9, func(b int) (bool, error) {
 			if b < 2 {
 				t.Errorf("batch %d is tried", b)
 			}
@@ -45,7 +45,7 @@ func TestBisect(t *testing.T) {
 		}
 	}
 	boom := errors.New("boom")
-	if _, err := findLargest(1, 8, func(b int) (bool, error) { return true, map[bool]error{true: boom}[b == 4] }); !errors.Is(err, boom) {
+	if _, err := findLargestFitting(1, 8, func(b int) (bool, error) { return true, map[bool]error{true: boom}[b == 4] }); !errors.Is(err, boom) {
 		t.Errorf("error is lost: %v", err)
 	}
 }
@@ -66,7 +66,7 @@ func TestSearchByLoading(t *testing.T) {
 				const most = 50
 				for _, estimated := range []int{least, 10, most} {
 					seen := map[int]bool{}
-					got, err := searchByLoading(estimated, most, memory, measuredBatch{least, bytes(least)}, func(b int) (int64, bool, error) {
+					got, err := findLargestByLoading(estimated, most, memory, measuredBatch{least, bytes(least)}, func(b int) (int64, bool, error) {
 						if seen[b] || b < least || b > most {
 							t.Fatalf("%s, limit %d: batch %d is loaded twice or is out of range", name, limit, b)
 						}
@@ -85,7 +85,7 @@ func TestSearchByLoading(t *testing.T) {
 		}
 	}
 	boom := errors.New("boom")
-	if _, err := searchByLoading(4, 8, 1, measuredBatch{1, 1}, func(int) (int64, bool, error) { return 0, false, boom }); !errors.Is(err, boom) {
+	if _, err := findLargestByLoading(4, 8, 1, measuredBatch{1, 1}, func(int) (int64, bool, error) { return 0, false, boom }); !errors.Is(err, boom) {
 		t.Errorf("error is lost: %v", err)
 	}
 }

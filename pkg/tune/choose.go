@@ -101,11 +101,11 @@ const negligibleSpeedDifference = 0.02
 // fast, even if the measurement is too noisy to distinguish them.
 const decisiveSpeedDifference = 0.1
 
-// chooseSettings returns the index of the setting with the highest median rate, and of the smallest
+// chooseLoaderSettings returns the index of the setting with the highest median rate, and of the smallest
 // setting (see isSmallerThan) among those that are as fast within noise. alone reports whether no
 // other setting is as fast as the fastest. Settings with fewer than minRounds rounds, or with other
 // batches than the config's, are ignored; if none is left, the result is 0, 0, false.
-func chooseSettings(all []LoaderTrial) (fastest, smallest int, alone bool) {
+func chooseLoaderSettings(all []LoaderTrial) (fastest, smallest int, alone bool) {
 	fastest = -1
 	counts := func(l LoaderTrial) bool { return !l.OtherBatches && len(l.Rates) >= minRounds }
 	for i, l := range all {
@@ -181,7 +181,7 @@ func (t *loaderTuner) measureTraining(ctx context.Context, res *LoaderTuning) (e
 			return 0, fmt.Errorf("%s: %w", name, err)
 		}
 		rate := m.samplesPerSecond(m.o.Batches, seconds[0])
-		t.logf("%s with %s: %.1f samples/s", name, formatSetting(c.Setting), rate)
+		t.logf("%s with %s: %.1f samples/s", name, formatLoaderSetting(c.Setting), rate)
 		return rate, nil
 	}
 	begin := time.Now()
@@ -220,7 +220,7 @@ func (t *loaderTuner) measureTraining(ctx context.Context, res *LoaderTuning) (e
 	}
 	res.Full, res.Gain = newRatio(full, synthetic), newRatio(gained, full)
 	io := res.Trials[res.Now]
-	res.Training = []runs.Trial{newTrial("IO", io.Rates), newTrial("SYNTHETIC", synthetic), newTrial("FULL", full)}
+	res.Training = []runs.Trial{summarizeLoaderTrial("IO", io.Rates), summarizeLoaderTrial("SYNTHETIC", synthetic), summarizeLoaderTrial("FULL", full)}
 	return nil
 }
 
@@ -228,23 +228,23 @@ func (t *loaderTuner) measureTraining(ctx context.Context, res *LoaderTuning) (e
 // returns the candidate with the config's setting.
 func (t *loaderTuner) findCandidate(s train.LoaderConfig) *loaderCandidate {
 	for _, c := range t.all {
-		if effectKey(c.Setting) == effectKey(s) {
+		if settingEffectKey(c.Setting) == settingEffectKey(s) {
 			return c
 		}
 	}
 	return t.all[0]
 }
 
-// newTrial returns a trial with the median of rates and, as in RunTrials, their population standard
+// summarizeLoaderTrial returns a trial with the median of rates and, as in RunTrials, their population standard
 // deviation.
-func newTrial(name string, rates []float64) runs.Trial {
+func summarizeLoaderTrial(name string, rates []float64) runs.Trial {
 	return runs.Trial{Name: name, Rate: medianRate(rates), Rates: rates, Spread: math.Sqrt(stat.PopVariance(rates, nil))}
 }
 
 // AdvisedSetting returns the setting of Enough or, if that is not set, of Smallest. If the config's
 // own setting trains as fast, it returns that.
 func (l *LoaderTuning) AdvisedSetting() train.LoaderConfig {
-	if l.comparedSettingIndex() == l.Now || l.isLoadingFree() || l.Training != nil && !(l.Gain.Low > 1) {
+	if l.comparedSettingIndex() == l.Now || l.isLoadingNegligible() || l.Training != nil && !(l.Gain.Low > 1) {
 		return l.Trials[l.Now].Setting
 	}
 	return l.Trials[l.comparedSettingIndex()].Setting
@@ -263,8 +263,8 @@ func (l *LoaderTuning) loaderToTrainingRatio() float64 {
 // if no batch is loaded ahead, loading takes at most a hundredth of a step.
 const sufficientLoaderRatio = 100
 
-// isLoadingFree reports whether a training was measured that loading does not slow down measurably.
-func (l *LoaderTuning) isLoadingFree() bool {
+// isLoadingNegligible reports whether a training was measured that loading does not slow down measurably.
+func (l *LoaderTuning) isLoadingNegligible() bool {
 	return l.Training != nil && (l.Full.isAtLeastAsFast() || l.loaderToTrainingRatio() >= sufficientLoaderRatio)
 }
 

@@ -110,7 +110,7 @@ func MeasureLoader(ctx context.Context, cfg train.Config, o LoaderOptions) (res 
 	if err := t.measureLoaders(ctx); err != nil {
 		return fail(err)
 	}
-	res = t.newResult()
+	res = t.newTuningResult()
 	if o.LoaderOnly {
 		return res, nil
 	}
@@ -187,17 +187,17 @@ func (t *loaderTuner) measureLoaders(ctx context.Context) error {
 			}
 		}
 	}
-	if err := t.measureRounds(ctx, t.all, max(first, t.o.Budget/5)); err != nil {
+	if err := t.measureCandidateRounds(ctx, t.all, max(first, t.o.Budget/5)); err != nil {
 		return err
 	}
-	fastest, smallest, _ := chooseSettings(t.collectTrials())
+	fastest, smallest, _ := chooseLoaderSettings(t.collectTrials())
 	finalists := []*loaderCandidate{now}
 	for _, c := range []*loaderCandidate{t.all[fastest], t.all[smallest]} {
 		if !slices.Contains(finalists, c) {
 			finalists = append(finalists, c)
 		}
 	}
-	for _, setting := range listVariations(t.all[smallest].Setting) {
+	for _, setting := range listSettingVariations(t.all[smallest].Setting) {
 		c, err := t.addCandidate(setting)
 		if err != nil {
 			return err
@@ -209,12 +209,12 @@ func (t *loaderTuner) measureLoaders(ctx context.Context) error {
 	for _, c := range finalists {
 		c.Final, c.dropped = true, false
 	}
-	return t.measureRounds(ctx, finalists, time.Duration((0.9-share)*0.6*float64(t.o.Budget)))
+	return t.measureCandidateRounds(ctx, finalists, time.Duration((0.9-share)*0.6*float64(t.o.Budget)))
 }
 
-// listVariations returns s with other prefetch depths, if s has workers, and with other orders of
+// listSettingVariations returns s with other prefetch depths, if s has workers, and with other orders of
 // the stages.
-func listVariations(s train.LoaderConfig) []train.LoaderConfig {
+func listSettingVariations(s train.LoaderConfig) []train.LoaderConfig {
 	var all []train.LoaderConfig
 	if s.Workers > 0 {
 		for _, depth := range []int{1, 2, 4, 8, 16} {
@@ -238,9 +238,9 @@ func listVariations(s train.LoaderConfig) []train.LoaderConfig {
 	return all
 }
 
-// effectKey returns a key that is equal for settings with the same effect. For example, it ignores
+// settingEffectKey returns a key that is equal for settings with the same effect. For example, it ignores
 // the prefetch depth if there are no workers.
-func effectKey(s train.LoaderConfig) string {
+func settingEffectKey(s train.LoaderConfig) string {
 	if len(s.Order) == 0 {
 		s.Order = data.DefaultOrder()
 	}
@@ -258,7 +258,7 @@ func effectKey(s train.LoaderConfig) string {
 // it adds one.
 func (t *loaderTuner) addCandidate(s train.LoaderConfig) (*loaderCandidate, error) {
 	for _, c := range t.all {
-		if effectKey(c.Setting) == effectKey(s) {
+		if settingEffectKey(c.Setting) == settingEffectKey(s) {
 			return c, nil
 		}
 	}
@@ -281,8 +281,8 @@ func (t *loaderTuner) addCandidate(s train.LoaderConfig) (*loaderCandidate, erro
 	return c, nil
 }
 
-// maxMemoryFraction is the largest fraction of the machine's memory that cached samples may use.
-const maxMemoryFraction = 0.7
+// maxCacheMemoryFraction is the largest fraction of the machine's memory that cached samples may use.
+const maxCacheMemoryFraction = 0.7
 
 // cacheSamples reads the training samples into memory for the loader kind inmem. It gives up after a
 // third of LoaderOptions.Budget, or if memory does not suffice, unless the config itself uses inmem.
@@ -303,7 +303,7 @@ func (t *loaderTuner) cacheSamples(ctx context.Context) error {
 		return err
 	}
 	defer loader.Close()
-	begin, done, limit := time.Now(), 0, int64(maxMemoryFraction*float64(runs.DescribeHost().MemoryBytes))
+	begin, done, limit := time.Now(), 0, int64(maxCacheMemoryFraction*float64(runs.DescribeHost().MemoryBytes))
 	it := loader.Epoch(ctx, 0)
 	defer it.Close()
 	for it.Next() {
@@ -327,9 +327,9 @@ func (t *loaderTuner) cacheSamples(ctx context.Context) error {
 	return it.Err()
 }
 
-// measureRounds measures each candidate once per round, for at least minRounds rounds and until the
+// measureCandidateRounds measures each candidate once per round, for at least minRounds rounds and until the
 // budget is spent. It drops clearly slower candidates.
-func (t *loaderTuner) measureRounds(ctx context.Context, all []*loaderCandidate, budget time.Duration) error {
+func (t *loaderTuner) measureCandidateRounds(ctx context.Context, all []*loaderCandidate, budget time.Duration) error {
 	begin := time.Now()
 	slice := budget.Seconds() / float64(targetRounds*len(all)) / 2
 	all, err := t.warmUp(ctx, all, budget)
@@ -355,14 +355,14 @@ func (t *loaderTuner) measureRounds(ctx context.Context, all []*loaderCandidate,
 			if c.dropped {
 				continue
 			}
-			if err := c.measureBatches(ctx, max(c.minBatches(), int(slice/c.batch))); err != nil {
+			if err := c.measureBatches(ctx, max(c.minMeasuredBatches(), int(slice/c.batch))); err != nil {
 				return err
 			}
 			for len(c.rounds) < t.rounds-1 {
 				c.rounds = append(c.rounds, math.NaN())
 			}
 			c.rounds = append(c.rounds, float64(t.cfg.Batch)/c.batch)
-			t.logf("%s: %.1f samples/s", formatSetting(c.Setting), float64(t.cfg.Batch)/c.batch)
+			t.logf("%s: %.1f samples/s", formatLoaderSetting(c.Setting), float64(t.cfg.Batch)/c.batch)
 		}
 		if round+1 >= minRounds {
 			t.dropSlowCandidates(all)
@@ -375,7 +375,7 @@ func (t *loaderTuner) measureRounds(ctx context.Context, all []*loaderCandidate,
 // the candidates that it has measured.
 func (t *loaderTuner) warmUp(ctx context.Context, all []*loaderCandidate, budget time.Duration) (kept []*loaderCandidate, err error) {
 	for _, c := range all {
-		n := c.minBatches()
+		n := c.minMeasuredBatches()
 		if c.batch == 0 && c.cachesProcessedSamples() {
 			n = max(n, c.m.loader.Steps()) // the cache is used from the second epoch on
 		}
@@ -383,7 +383,7 @@ func (t *loaderTuner) warmUp(ctx context.Context, all []*loaderCandidate, budget
 		if alone := t.alone[inmem]; alone > 0 && !c.isConfigSetting(t) {
 			hands := max(1, min(c.Setting.Workers, runtime.GOMAXPROCS(0)))
 			if need := time.Duration(float64(2*n) * alone / float64(hands) * float64(time.Second)); need > budget/time.Duration(len(all)) {
-				t.addNote("%s: not measured: one measurement takes about %v; use --budget %v to make it", formatSetting(c.Setting), need.Round(time.Second), (time.Duration(float64(len(all))*float64(need)/float64(budget)*float64(t.o.Budget)) + time.Second).Round(time.Second))
+				t.addNote("%s: not measured: one measurement takes about %v; use --budget %v to make it", formatLoaderSetting(c.Setting), need.Round(time.Second), (time.Duration(float64(len(all))*float64(need)/float64(budget)*float64(t.o.Budget)) + time.Second).Round(time.Second))
 				continue
 			}
 		}
@@ -405,9 +405,9 @@ func (t *loaderTuner) warmUp(ctx context.Context, all []*loaderCandidate, budget
 	return kept, nil
 }
 
-// minBatches returns the least number of batches to measure: fewer might all be prefetched before
+// minMeasuredBatches returns the least number of batches to measure: fewer might all be prefetched before
 // the clock starts.
-func (c *loaderCandidate) minBatches() int {
+func (c *loaderCandidate) minMeasuredBatches() int {
 	if c.Setting.Workers == 0 {
 		return 1
 	}
@@ -448,7 +448,7 @@ func (c *loaderCandidate) measureBatches(ctx context.Context, n int) error {
 	c.m.o = TrialOptions{Batches: n, Trials: 1, Warmup: 1}
 	seconds, err := c.m.measureTrials(ctx, "IO", c.m.loadBatch)
 	if err != nil {
-		return fmt.Errorf("%s: %w", formatSetting(c.Setting), err)
+		return fmt.Errorf("%s: %w", formatLoaderSetting(c.Setting), err)
 	}
 	c.MemoryBytes = max(c.MemoryBytes, c.m.loader.MemoryBytes())
 	c.m.close() // stop prefetching, which would disturb the next measurement
@@ -471,14 +471,14 @@ func (t *loaderTuner) collectTrials() []LoaderTrial {
 	return trials
 }
 
-// newResult returns the trials, fastest first, and the fastest and the smallest setting of the final
+// newTuningResult returns the trials, fastest first, and the fastest and the smallest setting of the final
 // rounds. It does not set the fields about training.
-func (t *loaderTuner) newResult() *LoaderTuning {
+func (t *loaderTuner) newTuningResult() *LoaderTuning {
 	res := &LoaderTuning{Batch: t.cfg.Batch, Notes: t.notes, Enough: -1, Full: newRatio(nil, nil), Gain: newRatio(nil, nil)}
 	res.Trials = slices.DeleteFunc(t.collectTrials(), func(l LoaderTrial) bool { return l.Rate == 0 }) // never measured
-	own := effectKey(t.all[0].Setting)
+	own := settingEffectKey(t.all[0].Setting)
 	slices.SortStableFunc(res.Trials, func(a, b LoaderTrial) int { return cmp.Compare(b.Rate, a.Rate) })
-	res.Now = slices.IndexFunc(res.Trials, func(l LoaderTrial) bool { return effectKey(l.Setting) == own })
+	res.Now = slices.IndexFunc(res.Trials, func(l LoaderTrial) bool { return settingEffectKey(l.Setting) == own })
 	var finals []int
 	for i, l := range res.Trials {
 		if l.Final {
@@ -489,7 +489,7 @@ func (t *loaderTuner) newResult() *LoaderTuning {
 	for k, i := range finals {
 		picked[k] = res.Trials[i]
 	}
-	fastest, smallest, alone := chooseSettings(picked)
+	fastest, smallest, alone := chooseLoaderSettings(picked)
 	res.Fastest, res.Smallest, res.Alone = finals[fastest], finals[smallest], alone
 	return res
 }

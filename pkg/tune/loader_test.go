@@ -69,7 +69,7 @@ func TestChooseSettings(t *testing.T) {
 			other, measuredAs("lowmem", 0, 1, 500), measuredAs("lowmem", 2, 30, 200, 203, 198),
 		}, 2, 2, true},
 	} {
-		fastest, smallest, alone := chooseSettings(c.all)
+		fastest, smallest, alone := chooseLoaderSettings(c.all)
 		if fastest != c.fastest || smallest != c.smallest || alone != c.alone {
 			t.Errorf("%s: fastest %d, smallest %d, alone %v; want %d, %d, %v", name, fastest, smallest, alone, c.fastest, c.smallest, c.alone)
 		}
@@ -109,7 +109,7 @@ func TestLoaderAdvice(t *testing.T) {
 		},
 	} {
 		l := &LoaderTuning{Batch: 4, Trials: []LoaderTrial{fast, in, now}, Now: 2, Full: c.full, Gain: c.gain}
-		l.Fastest, l.Smallest, l.Alone = chooseSettings(l.Trials)
+		l.Fastest, l.Smallest, l.Alone = chooseLoaderSettings(l.Trials)
 		l.Enough = findSufficientSetting(l.Trials, c.training)
 		l.Training = []runs.Trial{trial("IO", now.Rate), trial("SYNTHETIC", c.training), trial("FULL", c.full.Value*c.training)}
 		for _, want := range []string{c.said, c.spare} {
@@ -187,7 +187,7 @@ func TestTuneLoader(t *testing.T) {
 	}
 	seen := map[string]bool{}
 	for _, l := range res.Trials {
-		seen[formatSetting(l.Setting)] = true
+		seen[formatLoaderSetting(l.Setting)] = true
 		if l.Rate <= 0 || l.MemoryBytes <= 0 || len(l.Rates) > 0 && medianRate(l.Rates) != l.Rate {
 			t.Errorf("%+v", l)
 		}
@@ -203,10 +203,10 @@ func TestTuneLoader(t *testing.T) {
 	// The cached samples: 20 images of 32×32×3 bytes, without buffers.
 	for _, l := range res.Trials {
 		if l.Setting.Kind == data.LoaderInMem && l.MemoryBytes < 20*32*32*3 {
-			t.Errorf("%s holds %d bytes", formatSetting(l.Setting), l.MemoryBytes)
+			t.Errorf("%s holds %d bytes", formatLoaderSetting(l.Setting), l.MemoryBytes)
 		}
 	}
-	if f := res.Trials[res.Fastest]; f.OtherBatches || len(f.Rates) < minRounds || formatSetting(res.Trials[res.Now].Setting) != "lowmem, 3 workers, prefetch 2" {
+	if f := res.Trials[res.Fastest]; f.OtherBatches || len(f.Rates) < minRounds || formatLoaderSetting(res.Trials[res.Now].Setting) != "lowmem, 3 workers, prefetch 2" {
 		t.Errorf("fastest %+v, now %+v", f, res.Trials[res.Now])
 	}
 	if _, err := json.Marshal(res); err != nil {

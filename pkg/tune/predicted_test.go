@@ -32,7 +32,7 @@ func TestPredictedMemory(t *testing.T) {
 			}
 			w := &memoryTester{cfg: cfg, samples: samples, memory: 1 << 40, least: 1}
 			for _, batch := range []int{2, 12} {
-				predicted, err1 := w.testByPlan(t.Context(), batch)
+				predicted, err1 := w.testByMemoryPlan(t.Context(), batch)
 				measured, err2 := w.testByLoading(t.Context(), batch)
 				if err1 != nil || err2 != nil {
 					t.Fatal(err1, err2)

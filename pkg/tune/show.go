@@ -14,7 +14,7 @@ import (
 	"lockstep/pkg/train"
 )
 
-func formatSetting(s train.LoaderConfig) string {
+func formatLoaderSetting(s train.LoaderConfig) string {
 	kind := cmp.Or(s.Kind, data.LoaderLowMem)
 	text := fmt.Sprintf("%s, %s, prefetch %d", kind, english.FormatCount(s.Workers, "worker"), s.Prefetch)
 	if s.Workers == 0 {
@@ -26,9 +26,9 @@ func formatSetting(s train.LoaderConfig) string {
 	return text
 }
 
-// formatRate formats a rate in samples per second: as an integer if it is at least 1000, else with
+// formatSampleRate formats a rate in samples per second: as an integer if it is at least 1000, else with
 // four significant digits.
-func formatRate(v float64) string {
+func formatSampleRate(v float64) string {
 	if v >= 1000 {
 		return fmt.Sprintf("%.0f", v)
 	}
@@ -39,14 +39,14 @@ func formatRate(v float64) string {
 // measurements that support it.
 func (l *LoaderTuning) Sentence() string {
 	now, fastest, smallest := l.Trials[l.Now], l.Trials[l.Fastest], l.Trials[l.Smallest]
-	text := fmt.Sprintf("the fastest loader is %s, with %s samples/s", formatSetting(fastest.Setting), formatRate(fastest.Rate))
+	text := fmt.Sprintf("the fastest loader is %s, with %s samples/s", formatLoaderSetting(fastest.Setting), formatSampleRate(fastest.Rate))
 	switch {
 	case l.Fastest == l.Now:
 		text += ", which is the config's setting"
 	case fastest.Times.Low > 1:
-		text += fmt.Sprintf(", %v times as fast as the config's setting (%s)", fastest.Times, formatSetting(now.Setting))
+		text += fmt.Sprintf(", %v times as fast as the config's setting (%s)", fastest.Times, formatLoaderSetting(now.Setting))
 	default:
-		text += fmt.Sprintf(", %v times as fast as the config's setting (%s), a difference within noise", fastest.Times, formatSetting(now.Setting))
+		text += fmt.Sprintf(", %v times as fast as the config's setting (%s), a difference within noise", fastest.Times, formatLoaderSetting(now.Setting))
 	}
 	switch {
 	case l.Alone:
@@ -56,7 +56,7 @@ func (l *LoaderTuning) Sentence() string {
 	case l.Smallest == l.Now:
 		text += "; the smallest setting that is as fast within noise is the config's setting"
 	default:
-		text += fmt.Sprintf("; the smallest setting that is as fast within noise is %s (%s)", formatSetting(smallest.Setting), formatRate(smallest.Rate))
+		text += fmt.Sprintf("; the smallest setting that is as fast within noise is %s (%s)", formatLoaderSetting(smallest.Setting), formatSampleRate(smallest.Rate))
 	}
 	return text + "; " + l.trainingSentence() + "."
 }
@@ -69,16 +69,16 @@ func (l *LoaderTuning) trainingSentence() string {
 	}
 	synthetic, full := l.Training[1].Rate, l.Training[2].Rate
 	cost := fmt.Sprintf("with the config's setting, training runs at %s samples/s (FULL), %v of the %s samples/s without loading (SYNTHETIC); the loader alone is %.3g times as fast as training without loading",
-		formatRate(full), l.Full, formatRate(synthetic), l.loaderToTrainingRatio())
+		formatSampleRate(full), l.Full, formatSampleRate(synthetic), l.loaderToTrainingRatio())
 	switch {
-	case l.isLoadingFree():
+	case l.isLoadingNegligible():
 		return "but the loader is not the bottleneck: " + cost + ": keep the config's setting"
 	case l.comparedSettingIndex() == l.Now:
 		return cost + ": no other setting makes training faster"
 	}
 	best := "the smallest setting"
 	if l.Enough >= 0 {
-		best = fmt.Sprintf("%s, which is %.3g times as fast as training without loading,", formatSetting(l.Trials[l.Enough].Setting), l.Trials[l.Enough].Rate/synthetic)
+		best = fmt.Sprintf("%s, which is %.3g times as fast as training without loading,", formatLoaderSetting(l.Trials[l.Enough].Setting), l.Trials[l.Enough].Rate/synthetic)
 	}
 	if l.Gain.Low > 1 {
 		return fmt.Sprintf("%s; %s makes training %v times as fast: use it", cost, best, l.Gain)
@@ -110,7 +110,7 @@ func (l *LoaderTuning) Write(w io.Writer) error {
 		if i == l.Now {
 			times.Low = math.NaN()
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%v\t%s\t%d\t%s\n", formatSetting(t.Setting), formatRate(t.Rate), times, formatMiB(t.MemoryBytes), len(t.Rates), strings.Join(marks, ", "))
+		fmt.Fprintf(tw, "%s\t%s\t%v\t%s\t%d\t%s\n", formatLoaderSetting(t.Setting), formatSampleRate(t.Rate), times, formatMiB(t.MemoryBytes), len(t.Rates), strings.Join(marks, ", "))
 	}
 	if err := tw.Flush(); err != nil {
 		return err

@@ -233,7 +233,7 @@ func (m *trialMeasurer) measureTrials(ctx context.Context, name string, batch fu
 	var seconds []float64
 	m.rates = nil
 	for i := range m.o.Warmup + m.o.Trials {
-		begin, err := m.synchronize(ctx)
+		begin, err := m.synchronizeRanks(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -247,7 +247,7 @@ func (m *trialMeasurer) measureTrials(ctx context.Context, name string, batch fu
 			ofBatches[k] = m.samplesPerSecond(1, max(now.Sub(last), time.Nanosecond).Seconds())
 			last = now
 		}
-		end, err := m.synchronize(ctx)
+		end, err := m.synchronizeRanks(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -262,8 +262,8 @@ func (m *trialMeasurer) measureTrials(ctx context.Context, name string, batch fu
 	return seconds, nil
 }
 
-// synchronize waits until all ranks' devices are idle, and returns the time.
-func (m *trialMeasurer) synchronize(ctx context.Context) (time.Time, error) {
+// synchronizeRanks waits until all ranks' devices are idle, and returns the time.
+func (m *trialMeasurer) synchronizeRanks(ctx context.Context) (time.Time, error) {
 	if m.t != nil {
 		if err := m.t.Synchronize(); err != nil {
 			return time.Time{}, err

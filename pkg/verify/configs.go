@@ -40,9 +40,9 @@ func (v *verifier) checkConfigs() error {
 	return nil
 }
 
-// checkSameData checks that all ranks trained on the same data, also after a resume, unless the user
+// checkDataUnchanged checks that all ranks trained on the same data, also after a resume, unless the user
 // has accepted other data.
-func (v *verifier) checkSameData() {
+func (v *verifier) checkDataUnchanged() {
 	const name = "all ranks trained on the same data, from the start to the end"
 	last, known := v.run.LastData()
 	if !known {

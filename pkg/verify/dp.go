@@ -53,8 +53,8 @@ func DataParallelism(ctx context.Context, o DPOptions) ([]Check, error) {
 		return nil, &train.UsageError{Err: fmt.Errorf("verify data parallelism: %w", err)}
 	}
 	if o.Device == "" || o.Device == "cpu" {
-		return verifyVariantsAndFaults(ctx, o.Workers, withStrategy(newCPUVariants(), o.Strategy, s, o.Workers), func(c *train.Config) {
-			setFaultConfig(c)
+		return verifyVariantsAndFaults(ctx, o.Workers, variantsWithStrategy(newCPUVariants(), o.Strategy, s, o.Workers), func(c *train.Config) {
+			configureFaultTest(c)
 			c.Strategy = s
 		}, train.WorkerOptions{})
 	}
@@ -65,7 +65,7 @@ func DataParallelism(ctx context.Context, o DPOptions) ([]Check, error) {
 	if err := s.CheckEngine(e); err != nil {
 		return nil, &train.UsageError{Err: fmt.Errorf("verify data parallelism: %w", err)}
 	}
-	return verifyVariantsAndFaults(ctx, o.Workers, newGPUVariants(o.Device), newGPUSetup(o.Device), train.WorkerOptions{})
+	return verifyVariantsAndFaults(ctx, o.Workers, newGPUVariants(o.Device), newGPUConfigurer(o.Device), train.WorkerOptions{})
 }
 
 // parseStrategy parses o.Strategy. It returns an error if several workers with the strategy do not
@@ -81,8 +81,8 @@ func (o DPOptions) parseStrategy() (strategy.Config, error) {
 	if err := c.CheckWorkers(o.Workers); err != nil {
 		return c, err
 	}
-	if c.Staged() && o.Workers > maxStages {
-		return c, fmt.Errorf("strategy %s: got %d stages, but one of the networks that are compared has only %d layers (convolutions and linear layers): use at most %d workers", c, o.Workers, maxStages, maxStages)
+	if c.Staged() && o.Workers > maxPipelineStages {
+		return c, fmt.Errorf("strategy %s: got %d stages, but one of the networks that are compared has only %d layers (convolutions and linear layers): use at most %d workers", c, o.Workers, maxPipelineStages, maxPipelineStages)
 	}
 	var exact []string
 	for _, k := range strategy.Kinds() {
@@ -101,7 +101,7 @@ func (o DPOptions) parseStrategy() (strategy.Config, error) {
 
 // verifyVariantsAndFaults checks the invariant for each variant in list. Then it checks that the
 // comparison detects deliberate faults, with the config that base sets up.
-func verifyVariantsAndFaults(ctx context.Context, workers int, list []variant, base func(c *train.Config), options train.WorkerOptions) ([]Check, error) {
+func verifyVariantsAndFaults(ctx context.Context, workers int, list []trainingVariant, base func(c *train.Config), options train.WorkerOptions) ([]Check, error) {
 	if workers < 2 {
 		return nil, fmt.Errorf("verify data parallelism: invalid number of workers %d: use at least 2", workers)
 	}
@@ -115,7 +115,7 @@ func verifyVariantsAndFaults(ctx context.Context, workers int, list []variant, b
 	return append(checks, broken...), err
 }
 
-func verifyVariants(ctx context.Context, workers int, list []variant, options train.WorkerOptions) ([]Check, error) {
+func verifyVariants(ctx context.Context, workers int, list []trainingVariant, options train.WorkerOptions) ([]Check, error) {
 	var checks []Check
 	for _, v := range list {
 		cfg := newVerifyConfig()

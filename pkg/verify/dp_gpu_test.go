@@ -27,7 +27,7 @@ func TestVerifyDPOnGPU(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg := newVerifyConfig()
-	newGPUSetup("cuda")(&cfg)
+	newGPUConfigurer("cuda")(&cfg)
 	faults := listFaults(cfg)
 	broken, err := verifyFaults(t.Context(), 2, cfg, faults[len(faults)-1:], options) // own statistics
 	if err != nil {

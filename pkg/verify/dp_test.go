@@ -39,7 +39,7 @@ func TestVerifyDP(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg := newVerifyConfig()
-	setFaultConfig(&cfg)
+	configureFaultTest(&cfg)
 	faults, err := verifyFaults(t.Context(), 3, cfg, listFaults(cfg), train.WorkerOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -29,9 +29,9 @@ type faultCase struct {
 
 func listFaults(cfg train.Config) []faultCase {
 	if cfg.Strategy.Staged() {
-		adaptToStages(&cfg)
+		adaptToPipelineStages(&cfg)
 		clipped := cfg
-		clipped.Optimizer.ClipNorm = clipNorm
+		clipped.Optimizer.ClipNorm = gradientClipNorm
 		return []faultCase{
 			{"gradients that do not reach the stage before", newMessageFault(zeroGradients), cfg, false},
 			{"gradients of the micro-batch before", newMessageFault(repeatGradients), cfg, false},
@@ -47,7 +47,7 @@ func listFaults(cfg train.Config) []faultCase {
 		missing.cfg.Strategy.Steps = 2
 	}
 	list := []faultCase{
-		{"a sum in place of the mean", skipAveraging, cfg, false},
+		{"a sum in place of the mean", skipGradientAveraging, cfg, false},
 		missing,
 		{"equal shards on all ranks", useEqualShards, cfg, false},
 		{"batch norms that do not exchange their statistics", skipStatisticsSync, norms, false},
@@ -76,8 +76,8 @@ func useEqualShards(p *train.WorkerOptions) {
 	}
 }
 
-// skipAveraging makes the exchange return the gradients' sum instead of their mean.
-func skipAveraging(p *train.WorkerOptions) {
+// skipGradientAveraging makes the exchange return the gradients' sum instead of their mean.
+func skipGradientAveraging(p *train.WorkerOptions) {
 	replaceGradSync(p, func(sync engine.GradSync, workers int) engine.GradSync {
 		return summingGradSync{faultyGradSync{sync}, workers}
 	})

@@ -22,7 +22,7 @@ func TestFaults(t *testing.T) {
 		f    faultInjector
 		want func(rank, bucket int) float64
 	}{
-		{"sum for mean", skipAveraging, func(_, b int) float64 { return 10 + 2*float64(b) }},
+		{"sum for mean", skipGradientAveraging, func(_, b int) float64 { return 10 + 2*float64(b) }},
 		{"bucket skipped", skipBucketReduction, func(r, b int) float64 {
 			if b == 0 {
 				return 10 * float64(r)

@@ -12,9 +12,9 @@ import (
 // are compared.
 const maxClockSkew = time.Minute
 
-// checkOwners checks that at most one process at a time owned the run, and returns the owners. It
+// readAndCheckOwners checks that at most one process at a time owned the run, and returns the owners. It
 // skips the check if the run recorded no owners.
-func (v *verifier) checkOwners() ([]runs.Owner, error) {
+func (v *verifier) readAndCheckOwners() ([]runs.Owner, error) {
 	owners, problems, err := runs.Owners(v.run.Dir)
 	if err != nil || len(owners)+len(problems) == 0 {
 		return nil, err

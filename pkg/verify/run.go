@@ -43,8 +43,8 @@ func Run(ctx context.Context, dir string, o RunOptions) ([]Check, error) {
 	if err := v.checkConfigs(); err != nil {
 		return v.checks, err
 	}
-	v.checkSameData()
-	owners, err := v.checkOwners()
+	v.checkDataUnchanged()
+	owners, err := v.readAndCheckOwners()
 	if err != nil {
 		return v.checks, err
 	}
@@ -95,13 +95,13 @@ func (v *verifier) checkProcesses() {
 	v.addBoolCheck("all ranks agree on the world size", agree, "run.json says %d", world)
 }
 
-// lossTolerance is the largest difference between a training loss in epochs.csv and the mean loss
+// epochLossTolerance is the largest difference between a training loss in epochs.csv and the mean loss
 // of the steps, relative to the mean of their absolute values. Both add up the same float64 values,
 // in another order: for a million steps, they differ by less than 1e-10.
-const lossTolerance = 1e-9
+const epochLossTolerance = 1e-9
 
-// epochSums adds up the steps of all ranks in one epoch.
-type epochSums struct {
+// epochStepSums adds up the steps of all ranks in one epoch.
+type epochStepSums struct {
 	samples        int
 	loss, absolute float64 // sums over the samples of the loss and of its absolute value
 }
@@ -109,7 +109,7 @@ type epochSums struct {
 // checkEpochSums compares each epoch's samples and losses in epochs.csv with the sums over the steps
 // of all ranks.
 func (v *verifier) checkEpochSums() error {
-	sums := map[int]epochSums{}
+	sums := map[int]epochStepSums{}
 	for rank := range v.run.Info.Workers {
 		_, steps, _, err := runs.ReadSteps(v.run.Dir, rank)
 		if err != nil {
@@ -125,7 +125,7 @@ func (v *verifier) checkEpochSums() error {
 				continue
 			}
 			sum, samples := sums[s.Epoch], float64(s.Samples)
-			sums[s.Epoch] = epochSums{sum.samples + s.Samples, sum.loss + s.Loss*samples, sum.absolute + math.Abs(s.Loss)*samples}
+			sums[s.Epoch] = epochStepSums{sum.samples + s.Samples, sum.loss + s.Loss*samples, sum.absolute + math.Abs(s.Loss)*samples}
 		}
 	}
 	info := v.run.Info
@@ -144,7 +144,7 @@ func (v *verifier) checkEpochSums() error {
 
 // checkTrainLoss compares epoch e's training loss in epochs.csv with the mean over all samples of
 // its steps.
-func (v *verifier) checkTrainLoss(e runs.Epoch, steps epochSums) {
+func (v *verifier) checkTrainLoss(e runs.Epoch, steps epochStepSums) {
 	name := fmt.Sprintf("epoch %d: training loss", e.Epoch)
 	if steps.samples == 0 || steps.samples != e.Samples {
 		v.addBoolCheck(name, true, "not recomputed: the steps of %d of %d samples are recorded", steps.samples, e.Samples)
@@ -152,7 +152,7 @@ func (v *verifier) checkTrainLoss(e runs.Epoch, steps epochSums) {
 	}
 	n := float64(steps.samples)
 	got := steps.loss / n
-	ok := math.Abs(got-e.TrainLoss) <= lossTolerance*steps.absolute/n || math.IsNaN(got) && math.IsNaN(e.TrainLoss)
+	ok := math.Abs(got-e.TrainLoss) <= epochLossTolerance*steps.absolute/n || math.IsNaN(got) && math.IsNaN(e.TrainLoss)
 	v.checks = append(v.checks, Check{Name: name, OK: ok, Value: got, Limit: e.TrainLoss, Detail: "mean over the samples of the steps of all ranks against epochs.csv"})
 }
 

@@ -11,12 +11,12 @@ import (
 	"lockstep/pkg/train"
 )
 
-// messageChange changes the message b between two stages of a pipeline in place. from and to are the
+// stageMessageChange changes the message b between two stages of a pipeline in place. from and to are the
 // ranks of the stages. previous is a copy of the message before b to the same stage; it is empty for
 // the first message.
-type messageChange func(b, previous device.Buffer, from, to int)
+type stageMessageChange func(b, previous device.Buffer, from, to int)
 
-// zeroGradients is a messageChange that sets gradients, which go to earlier stages, to zero.
+// zeroGradients is a stageMessageChange that sets gradients, which go to earlier stages, to zero.
 func zeroGradients(b, _ device.Buffer, from, to int) {
 	if to < from {
 		clear(b.F32)
@@ -24,7 +24,7 @@ func zeroGradients(b, _ device.Buffer, from, to int) {
 	}
 }
 
-// repeatGradients is a messageChange that replaces gradients, which go to earlier stages, by those
+// repeatGradients is a stageMessageChange that replaces gradients, which go to earlier stages, by those
 // of the previous message.
 func repeatGradients(b, previous device.Buffer, from, to int) {
 	if to < from {
@@ -33,7 +33,7 @@ func repeatGradients(b, previous device.Buffer, from, to int) {
 	}
 }
 
-// repeatActivations is a messageChange that replaces activations, which go to later stages, by those
+// repeatActivations is a stageMessageChange that replaces activations, which go to later stages, by those
 // of the previous message.
 func repeatActivations(b, previous device.Buffer, from, to int) {
 	if to > from {
@@ -43,9 +43,9 @@ func repeatActivations(b, previous device.Buffer, from, to int) {
 }
 
 // newMessageFault returns a fault that changes each message between two stages.
-func newMessageFault(change messageChange) faultInjector {
+func newMessageFault(change stageMessageChange) faultInjector {
 	return func(p *train.WorkerOptions) {
-		replaceGroup(p, func(g collective.Group) collective.Group {
+		replaceCollectiveGroup(p, func(g collective.Group) collective.Group {
 			return &messageChangingGroup{Group: g, change: change, previous: make([]device.Buffer, g.Size())}
 		})
 	}
@@ -53,10 +53,10 @@ func newMessageFault(change messageChange) faultInjector {
 
 // clipByLocalNorm makes each stage clip its gradients by its own norm, instead of the norm of all stages.
 func clipByLocalNorm(p *train.WorkerOptions) {
-	replaceGroup(p, func(g collective.Group) collective.Group { return localSumGroup{g} })
+	replaceCollectiveGroup(p, func(g collective.Group) collective.Group { return localSumGroup{g} })
 }
 
-func replaceGroup(p *train.WorkerOptions, change func(g collective.Group) collective.Group) {
+func replaceCollectiveGroup(p *train.WorkerOptions, change func(g collective.Group) collective.Group) {
 	p.Strategy = func(ctx context.Context, c strategy.Config, gpu *engine.Accelerator, group collective.Group) (strategy.Strategy, error) {
 		return strategy.New(ctx, c, gpu, change(group))
 	}
@@ -64,7 +64,7 @@ func replaceGroup(p *train.WorkerOptions, change func(g collective.Group) collec
 
 type messageChangingGroup struct {
 	collective.Group
-	change   messageChange
+	change   stageMessageChange
 	previous []device.Buffer // by rank. A strategy sends to each rank in one goroutine.
 }
 

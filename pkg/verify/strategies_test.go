@@ -22,19 +22,19 @@ func TestVerifyStrategies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all := withStrategy(newCPUVariants(), text, c, workers)
+		all := variantsWithStrategy(newCPUVariants(), text, c, workers)
 		if want := map[bool]int{false: 14, true: 8}[c.NeedsSGD()]; len(all) != want {
 			t.Fatalf("%s: %d variants, want %d: the 14 of ddp, or those of SGD without clipping", text, len(all), want)
 		}
-		list := []variant{all[1], all[4]} // the CPU engine; synchronized batch norms
+		list := []trainingVariant{all[1], all[4]} // the CPU engine; synchronized batch norms
 		if !c.NeedsSGD() {
-			list = []variant{all[2], all[6], all[3], all[10]} // the CPU engine; LAMB; clipping; synchronized batch norms
+			list = []trainingVariant{all[2], all[6], all[3], all[10]} // the CPU engine; LAMB; clipping; synchronized batch norms
 		}
 		if text == "pipeline" { // the network with the fewest layers
 			list = append(list, all[7])
 		}
 		base := func(cfg *train.Config) {
-			setFaultConfig(cfg)
+			configureFaultTest(cfg)
 			cfg.Strategy = c
 		}
 		checks, err := verifyVariantsAndFaults(t.Context(), workers, list, base, train.WorkerOptions{})

@@ -27,8 +27,8 @@ func newVerifyConfig() train.Config {
 	return c
 }
 
-// variant is one kind of training for which DataParallelism checks the invariant.
-type variant struct {
+// trainingVariant is one kind of training for which DataParallelism checks the invariant.
+type trainingVariant struct {
 	name      string
 	tolerance float64               // largest relative difference of a parameter
 	change    func(c *train.Config) // changes the result of newVerifyConfig
@@ -37,7 +37,7 @@ type variant struct {
 }
 
 // newCPUVariants returns the trainings that DataParallelism compares on the CPU.
-func newCPUVariants() []variant {
+func newCPUVariants() []trainingVariant {
 	exact := func(rule string, rate float64, more func(c *train.Config)) func(c *train.Config) {
 		return func(c *train.Config) {
 			c.Engine.Device, c.Engine.Precision = "reference", "fp64"
@@ -48,7 +48,7 @@ func newCPUVariants() []variant {
 		}
 	}
 	heavy := func(c *train.Config) { c.Optimizer.Momentum = 0.9 }
-	all := []variant{
+	all := []trainingVariant{
 		{"SGD with momentum, float64 reference engine", toleranceFloat64, exact("sgd", 0.05, heavy), nil, 0},
 		{"Adam, float64 reference engine", toleranceFloat64, exact("adam", optim.DefaultConfig().LearningRate, nil), nil, 0},
 		{"SGD with momentum, float32 CPU engine", toleranceFloat32, func(c *train.Config) {
@@ -56,7 +56,7 @@ func newCPUVariants() []variant {
 			c.Optimizer.Name, c.Optimizer.LearningRate, c.Optimizer.Momentum = "sgd", 0.05, 0.9
 		}, nil, 0},
 		{"Nesterov's momentum, clipped gradients of 2 accumulated batches, averaged parameters, float64 reference engine", toleranceFloat64, exact("sgd", 0.05, func(c *train.Config) {
-			c.Optimizer.Momentum, c.Optimizer.Nesterov, c.Optimizer.ClipNorm = 0.9, true, clipNorm
+			c.Optimizer.Momentum, c.Optimizer.Nesterov, c.Optimizer.ClipNorm = 0.9, true, gradientClipNorm
 			c.Accumulate, c.EMA.Decay = 2, 0.9
 		}), nil, 0},
 		{"AdamW on soft Dice and BCE, float64 reference engine", toleranceFloat64, exact("adamw", 1e-3, func(c *train.Config) {
@@ -99,10 +99,10 @@ func newCPUVariants() []variant {
 	}
 	for _, s := range strategy.Kinds() {
 		if s.Exact && s.Name != strategy.NameDDP { // the variants above use the default
-			all = append(all, variant{strategyVariantPrefix + s.Name + ", SGD with momentum, float64 reference engine", toleranceFloat64, exact("sgd", 0.05, func(c *train.Config) {
+			all = append(all, trainingVariant{strategyVariantPrefix + s.Name + ", SGD with momentum, float64 reference engine", toleranceFloat64, exact("sgd", 0.05, func(c *train.Config) {
 				c.Strategy.Name, c.Optimizer.Momentum = s.Name, 0.9
 				if c.Strategy.Staged() {
-					adaptToStages(c)
+					adaptToPipelineStages(c)
 				}
 			}), nil, 0})
 		}
@@ -110,13 +110,13 @@ func newCPUVariants() []variant {
 	return all
 }
 
-// withStrategy returns list with the strategy c instead of the default, for the given number of
+// variantsWithStrategy returns list with the strategy c instead of the default, for the given number of
 // workers. It omits variants that do not apply to c. If name is empty, it returns list unchanged.
-func withStrategy(list []variant, name string, c strategy.Config, workers int) []variant {
+func variantsWithStrategy(list []trainingVariant, name string, c strategy.Config, workers int) []trainingVariant {
 	if name == "" {
 		return list
 	}
-	var all []variant
+	var all []trainingVariant
 	for _, v := range list {
 		if strings.HasPrefix(v.name, strategyVariantPrefix) {
 			continue
@@ -136,7 +136,7 @@ func withStrategy(list []variant, name string, c strategy.Config, workers int) [
 			change(cfg)
 			cfg.Strategy = c
 			if c.Staged() {
-				adaptToStages(cfg)
+				adaptToPipelineStages(cfg)
 			}
 		}
 		all = append(all, v)
@@ -152,16 +152,16 @@ func hasLinearUpdate(change func(c *train.Config)) bool {
 	return c.Optimizer.Name == "sgd" && c.Optimizer.ClipNorm == 0 && c.EMA.Decay == 0
 }
 
-// adaptToStages sets several micro-batches, and disables what a pipeline does not support. Batch
+// adaptToPipelineStages sets several micro-batches, and disables what a pipeline does not support. Batch
 // norms then use the statistics of each micro-batch, as those of one worker do.
-func adaptToStages(c *train.Config) {
+func adaptToPipelineStages(c *train.Config) {
 	c.Accumulate = max(c.Accumulate, 3)
 	c.SyncBatchNorm, c.Recompute, c.EMA.Decay = false, false, 0
 }
 
-// maxStages is the largest number of stages of a pipeline: the layers of the 3D U-Net of
+// maxPipelineStages is the largest number of stages of a pipeline: the layers of the 3D U-Net of
 // newCPUVariants. prependConvolutions adds layers to smaller networks.
-const maxStages = 4
+const maxPipelineStages = 4
 
 // prependConvolutions returns a builder that puts n more convolutions before the network of build,
 // so that it can be divided into more stages. If n is negative, it adds none.
@@ -174,12 +174,12 @@ func prependConvolutions(build model.Builder, n int) model.Builder {
 	}
 }
 
-// clipNorm is far below the norm of the gradients, so that every step clips them.
-const clipNorm = 0.03
+// gradientClipNorm is far below the norm of the gradients, so that every step clips them.
+const gradientClipNorm = 0.03
 
 const strategyVariantPrefix = "strategy "
 
-func setFaultConfig(c *train.Config) {
+func configureFaultTest(c *train.Config) {
 	c.Engine.Device, c.Engine.Precision = "reference", "fp64"
 	c.Optimizer.Name, c.Optimizer.LearningRate, c.Optimizer.Momentum = "sgd", 0.05, 0.9
 }
@@ -217,10 +217,10 @@ func buildLabelSmoothedClassifier(g *nn.Graph, image *gorgonia.Node) *gorgonia.N
 	return z
 }
 
-// newGPUSetup returns a function that configures SGD in fp32 on the given GPU, with small images
+// newGPUConfigurer returns a function that configures SGD in fp32 on the given GPU, with small images
 // and the convolution algorithms that cuDNN suggests first, which are the same for every worker;
 // their speed does not matter here.
-func newGPUSetup(device string) func(c *train.Config) {
+func newGPUConfigurer(device string) func(c *train.Config) {
 	return func(c *train.Config) {
 		c.Engine.Device, c.Engine.Precision, c.Engine.TF32, c.Engine.Convolution = device, "fp32", false, "heuristic"
 		c.Data.Height, c.Data.Width = 16, 16
@@ -228,17 +228,17 @@ func newGPUSetup(device string) func(c *train.Config) {
 	}
 }
 
-func newGPUVariants(device string) []variant {
+func newGPUVariants(device string) []trainingVariant {
 	on := func(more func(c *train.Config)) func(c *train.Config) {
 		return func(c *train.Config) {
-			newGPUSetup(device)(c)
+			newGPUConfigurer(device)(c)
 			more(c)
 		}
 	}
-	return []variant{
-		{"SGD with momentum, float32 on the GPU", toleranceFloat32, newGPUSetup(device), nil, 0},
+	return []trainingVariant{
+		{"SGD with momentum, float32 on the GPU", toleranceFloat32, newGPUConfigurer(device), nil, 0},
 		{"Nesterov's momentum, clipped gradients of 2 accumulated batches, float32 on the GPU", toleranceFloat32, on(func(c *train.Config) {
-			c.Optimizer.Nesterov, c.Optimizer.ClipNorm, c.Accumulate = true, clipNorm, 2
+			c.Optimizer.Nesterov, c.Optimizer.ClipNorm, c.Accumulate = true, gradientClipNorm, 2
 		}), nil, 0},
 		{"synchronized batch norm, float32 on the GPU", toleranceFloat32, on(func(c *train.Config) { c.Data, c.SyncBatchNorm = newLabeledDataConfig(), true }), buildSmoothClassifier, 3},
 		{"synchronized batch norm of 2 accumulated batches, activations recomputed, float32 on the GPU", toleranceFloat32, on(func(c *train.Config) {

@@ -56,8 +56,8 @@ func metadataChecksum(metadata map[string]string) string {
 	return formatChecksum(h)
 }
 
-// withChecksums returns a copy of metadata with checksums of tensors and metadata.
-func withChecksums(tensors []Tensor, metadata map[string]string) (map[string]string, error) {
+// metadataWithChecksums returns a copy of metadata with checksums of tensors and metadata.
+func metadataWithChecksums(tensors []Tensor, metadata map[string]string) (map[string]string, error) {
 	sums := make(map[string]string, len(tensors))
 	chunk := make([]byte, 0, 1<<16)
 	for _, t := range tensors {

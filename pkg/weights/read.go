@@ -84,7 +84,7 @@ func decode(ctx context.Context, b []byte) (*File, error) {
 		}
 		f.Tensors = append(f.Tensors, t)
 	}
-	if err := checkCoverage(names, entries, int64(len(data))); err != nil {
+	if err := checkTensorsCoverData(names, entries, int64(len(data))); err != nil {
 		return nil, err
 	}
 	return f, nil
@@ -179,9 +179,9 @@ func decodeTensor(name string, e tensorEntry, data []byte) (Tensor, error) {
 	return t, nil
 }
 
-// checkCoverage returns an error unless each byte of data belongs to exactly
+// checkTensorsCoverData returns an error unless each byte of data belongs to exactly
 // one tensor.
-func checkCoverage(names []string, entries []tensorEntry, size int64) error {
+func checkTensorsCoverData(names []string, entries []tensorEntry, size int64) error {
 	at := int64(0)
 	for i, e := range entries {
 		begin, end := (*e.Offsets)[0], (*e.Offsets)[1]

@@ -32,7 +32,7 @@ type tensorEntry struct {
 // path atomically: it writes a temporary file in the same folder, synchronizes it to disk,
 // and renames it to path.
 func Write(path string, tensors []Tensor, metadata map[string]string) error {
-	metadata, err := withChecksums(tensors, metadata)
+	metadata, err := metadataWithChecksums(tensors, metadata)
 	if err == nil {
 		err = wholefile.Write(path, 0o666, func(f *os.File) error { return Encode(f, tensors, metadata) })
 	}

@@ -128,16 +128,16 @@ func newCurvePair(r, cpu runs.Run) CurvePair {
 	for _, e := range cpu.Epochs {
 		p.CPULoss = append(p.CPULoss, e.TrainLoss)
 	}
-	if err := p.compare(r, cpu); err != nil {
+	if err := p.compareRuns(r, cpu); err != nil {
 		p.Reason = err.Error()
 	}
 	p.OK = p.Reason == ""
 	return p
 }
 
-// compare sets Worst, WorstEpoch and the IoUs. It returns an error if the runs cannot be compared or
+// compareRuns sets Worst, WorstEpoch and the IoUs. It returns an error if the runs cannot be compared or
 // differ by more than the tolerances.
-func (p *CurvePair) compare(r, cpu runs.Run) error {
+func (p *CurvePair) compareRuns(r, cpu runs.Run) error {
 	for _, run := range []runs.Run{r, cpu} {
 		switch {
 		case run.Info.Status != runs.StatusDone:

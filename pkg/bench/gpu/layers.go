@@ -220,7 +220,7 @@ func (o Options) traceKernels(r *Report, e *cuda.Engine, train func(int) error) 
 	if err != nil {
 		return err
 	}
-	r.Layers = sumByLayer(times, tracedSteps)
+	r.Layers = sumTimesByLayer(times, tracedSteps)
 	for _, l := range r.Layers {
 		r.TracedMilliseconds += l.Milliseconds
 	}
@@ -253,8 +253,8 @@ func (o Options) traceGraphKernels(r *Report, e *cuda.Engine, train func(int) er
 	return nil
 }
 
-// sumByLayer adds up kernel times by layer and pass. times were measured over the given number of steps.
-func sumByLayer(times []cuda.KernelTime, steps int) []Layer {
+// sumTimesByLayer adds up kernel times by layer and pass. times were measured over the given number of steps.
+func sumTimesByLayer(times []cuda.KernelTime, steps int) []Layer {
 	var list []Layer
 	for _, k := range times {
 		at := slices.IndexFunc(list, func(l Layer) bool { return l.Part == k.Part && l.Layer == k.Layer })

@@ -11,7 +11,7 @@ import (
 	"lockstep/pkg/engine"
 )
 
-func TestMain(m *testing.M) { benchtest.Main(m, work) }
+func TestMain(m *testing.M) { benchtest.RunTestsOrWorker(m, work) }
 
 // work runs a worker whose GPU, if it uses one, is simulated.
 func work(args []string) error {

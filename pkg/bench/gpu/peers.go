@@ -183,10 +183,10 @@ func MeasurePeers(ctx context.Context, o Options) ([]comparison.Record, error) {
 	}
 	b := peerBench{Options: o, model: m, record: comparison.Record{Machine: comparison.DescribeMachine(), Commit: comparison.FindCommit(ctx)}}
 	defer b.close()
-	if err := b.start(ctx, torch); err != nil {
+	if err := b.startSides(ctx, torch); err != nil {
 		return nil, fmt.Errorf("bench on a GPU, %s: %w", m.name, comparison.ContextCause(ctx, err))
 	}
-	records, err := b.measureAll()
+	records, err := b.measureSides()
 	if err = errors.Join(err, b.failed); err != nil {
 		return records, fmt.Errorf("bench on a GPU, %s: %w", m.name, comparison.ContextCause(ctx, err))
 	}
@@ -210,9 +210,9 @@ func (b *peerBench) close() {
 	}
 }
 
-// start starts PyTorch in each mode and then Lockstep, one after the other, so that each mode has the GPU to
+// startSides starts PyTorch in each mode and then Lockstep, one after the other, so that each mode has the GPU to
 // itself while it chooses its algorithms.
-func (b *peerBench) start(ctx context.Context, torch []string) error {
+func (b *peerBench) startSides(ctx context.Context, torch []string) error {
 	var peers []*comparison.Side
 	for _, mode := range b.Modes {
 		argv := append(append([]string{}, torch...), b.model.shape.GPUPeerFlags()...)
@@ -258,8 +258,8 @@ func (b *peerBench) startLockstep(ctx context.Context) (*comparison.Side, error)
 	return comparison.Start(ctx, comparison.Program{Argv: append(argv, b.model.shape.WorkerFlags()...), Workers: 1})
 }
 
-// measureAll measures all programs in turn. Each repeat starts with a different program.
-func (b *peerBench) measureAll() ([]comparison.Record, error) {
+// measureSides measures all programs in turn. Each repeat starts with a different program.
+func (b *peerBench) measureSides() ([]comparison.Record, error) {
 	request := fmt.Sprint(comparison.RequestSteps, " ", b.Steps)
 	for _, s := range b.sides { // the first measurement compiles and captures, and is not counted
 		if _, err := s.TimeRequest(request); err != nil {
@@ -285,7 +285,7 @@ func (b *peerBench) measureAll() ([]comparison.Record, error) {
 		r := b.record
 		r.Name, r.Unit, r.Peer = fmt.Sprintf("training %s, %s", b.model.name, b.precisionName()), "images/s", peer.About.Name
 		r.Target = b.model.targetRatio(mode, b.Precision)
-		r = comparison.Compare(r, comparison.PerSecond(images, seconds[0]), comparison.PerSecond(images, seconds[i+1]))
+		r = comparison.CompareRates(r, comparison.PerSecond(images, seconds[0]), comparison.PerSecond(images, seconds[i+1]))
 		comparison.Logf(b.Output, "%s: %.2f ms per step, %s: %.2f ms per step", b.sides[0].About.Name, 1e3*comparison.Median(seconds[0])/float64(b.Steps), peer.About.Name, 1e3*comparison.Median(seconds[i+1])/float64(b.Steps))
 		records = append(records, r)
 		m := b.record

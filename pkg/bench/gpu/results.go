@@ -165,8 +165,8 @@ func formatTable(f func(io.Writer)) string {
 	return b.String()
 }
 
-// maxRunsBytes limits the unpacked run folders of a check.
-const maxRunsBytes = 256 << 20
+// maxUnpackedRunBytes limits the unpacked run folders of a check.
+const maxUnpackedRunBytes = 256 << 20
 
 // Runs unpacks the run folders of the train stage into dir, and returns the study's folder, or "" if there
 // are none.
@@ -198,7 +198,7 @@ func unpackTarGz(r io.Reader, dir string) error {
 		return err
 	}
 	defer root.Close()
-	left := int64(maxRunsBytes)
+	left := int64(maxUnpackedRunBytes)
 	for files := tar.NewReader(z); ; {
 		h, err := files.Next()
 		if errors.Is(err, io.EOF) {
@@ -213,7 +213,7 @@ func unpackTarGz(r io.Reader, dir string) error {
 			err = root.MkdirAll(name, 0o755)
 		case tar.TypeReg:
 			if left -= h.Size; left < 0 {
-				return fmt.Errorf("the unpacked files are larger than %d MiB", maxRunsBytes>>20)
+				return fmt.Errorf("the unpacked files are larger than %d MiB", maxUnpackedRunBytes>>20)
 			}
 			err = writeFile(root, name, files)
 		}

@@ -57,8 +57,8 @@ func notebookTasks(tasks, notebook string) (course.Tasks, error) {
 	return course.TasksBeside(filepath.Dir(notebook))
 }
 
-// findKernel returns the path of the kernel beside the lockstep command.
-func findKernel() (string, error) {
+// findNotebookKernel returns the path of the kernel beside the lockstep command.
+func findNotebookKernel() (string, error) {
 	command, err := os.Executable()
 	if err != nil {
 		return "", err
@@ -93,7 +93,7 @@ Exit codes: 0 all tasks are done; 1 some are not.`,
 			}
 			o := course.CheckOptions{CellTimeout: timeout}
 			if !read {
-				if o.Kernel, err = findKernel(); err != nil {
+				if o.Kernel, err = findNotebookKernel(); err != nil {
 					return err
 				}
 				o.Executing = func(cell, cells int, line string) {
@@ -191,7 +191,7 @@ of the machine, about 25 kB a run. It lists the tasks without a right answer.`,
 			if err := cli.CheckOutput(out, args[0]); err != nil {
 				return err
 			}
-			kernel, err := findKernel()
+			kernel, err := findNotebookKernel()
 			if err != nil {
 				fmt.Fprintln(c.OutOrStdout(), "functions were not run as a grader does:", err)
 			}
@@ -232,7 +232,7 @@ The functions of students read what your user can read: grade as a separate user
 			if o.Release == "" {
 				return cli.AsUsageError(fmt.Errorf("name the folder of the released notebooks with --release"))
 			}
-			if o.Kernel, err = findKernel(); err != nil {
+			if o.Kernel, err = findNotebookKernel(); err != nil {
 				return err
 			}
 			if table != "" {

@@ -23,8 +23,8 @@ func (v decimalValue) Set(text string) error {
 	return v.Value.Set(text)
 }
 
-// requireDecimal wraps all integer flags of c and its subcommands in a decimalValue.
-func requireDecimal(c *cobra.Command) {
+// requireDecimalFlags wraps all integer flags of c and its subcommands in a decimalValue.
+func requireDecimalFlags(c *cobra.Command) {
 	for _, flags := range []*pflag.FlagSet{c.Flags(), c.PersistentFlags()} {
 		flags.VisitAll(func(f *pflag.Flag) {
 			if kind := f.Value.Type(); strings.HasPrefix(kind, "int") || strings.HasPrefix(kind, "uint") {
@@ -33,6 +33,6 @@ func requireDecimal(c *cobra.Command) {
 		})
 	}
 	for _, sub := range c.Commands() {
-		requireDecimal(sub)
+		requireDecimalFlags(sub)
 	}
 }

@@ -90,25 +90,25 @@ func runChecks(ctx context.Context) []finding {
 	host := runs.DescribeHost()
 	found := []finding{
 		{Name: "lockstep", OK: true, Detail: fmt.Sprintf("build %s, %s %s/%s", buildid.ID, runtime.Version(), runtime.GOOS, runtime.GOARCH)},
-		checkProcessor(host),
+		processorFinding(host),
 		{Name: "memory", OK: true, Detail: fmt.Sprintf("%.1f GiB", float64(host.MemoryBytes)/(1<<30))},
-		checkTopology(),
-		checkBinding(),
-		checkRanks(os.Getenv),
-		checkSharedMemory(),
-		checkLogsFolder(),
+		topologyFinding(),
+		bindingFinding(),
+		rankFinding(os.Getenv),
+		sharedMemoryFinding(),
+		logsFolderFinding(),
 	}
-	found = append(found, checkGPUs(engine.Devices())...)
+	found = append(found, gpuFindings(engine.Devices())...)
 	return append(found,
-		checkProgram(ctx, "jupyter", "notebooks", "apt-get install jupyter-notebook jupyter-nbconvert jupyter-client", "--version"),
-		checkKernelspec(ctx),
-		checkProgram(ctx, "go", "building the kernel", "install Go 1.26 or newer", "version"),
+		programFinding(ctx, "jupyter", "notebooks", "apt-get install jupyter-notebook jupyter-nbconvert jupyter-client", "--version"),
+		kernelspecFinding(ctx),
+		programFinding(ctx, "go", "building the kernel", "install Go 1.26 or newer", "version"),
 	)
 }
 
-// checkProcessor reports the processor and the instruction sets that the CPU engine can use, the
+// processorFinding reports the processor and the instruction sets that the CPU engine can use, the
 // best first. It omits plain Go, which is slow and used only on request.
-func checkProcessor(host runs.Host) finding {
+func processorFinding(host runs.Host) finding {
 	f := finding{Name: "processor", Detail: fmt.Sprintf("%s, %s", host.CPU, english.FormatCount(host.Cores, "core"))}
 	sets, err := engine.InstructionSets(engine.DefaultOptions().Precision)
 	if err != nil {
@@ -125,7 +125,7 @@ func checkProcessor(host runs.Host) finding {
 	return f
 }
 
-func checkGPUs(m *engine.Machine) []finding {
+func gpuFindings(m *engine.Machine) []finding {
 	var found []finding
 	gpus := false
 	for _, d := range m.Devices {
@@ -154,8 +154,8 @@ func checkGPUs(m *engine.Machine) []finding {
 	return found
 }
 
-// checkTopology reports the sockets, NUMA nodes and cores, and the CPUs that this process may use.
-func checkTopology() finding {
+// topologyFinding reports the sockets, NUMA nodes and cores, and the CPUs that this process may use.
+func topologyFinding() finding {
 	f := finding{Name: "topology"}
 	allowed, err := topology.AllowedCPUs()
 	if errors.Is(err, errors.ErrUnsupported) {
@@ -167,7 +167,7 @@ func checkTopology() finding {
 		f.Detail = err.Error()
 		return f
 	}
-	n := m.CountParts()
+	n := m.CountHardware()
 	f.OK = true
 	f.Detail = fmt.Sprintf("%s, %s, %s, %s", english.FormatCount(n.Packages, "socket"), english.FormatCount(n.Nodes, "NUMA node"), english.FormatCount(n.Cores, "core"), english.FormatCount(n.CPUs, "CPU"))
 	if n.CPUs > n.Cores {
@@ -180,13 +180,13 @@ func checkTopology() finding {
 	return f
 }
 
-// checkBinding reports how lockstep launch would bind one worker per usable core.
-func checkBinding() finding {
+// bindingFinding reports how lockstep launch would bind one worker per usable core.
+func bindingFinding() finding {
 	f := finding{Name: "binding"}
 	workers := runtime.NumCPU()
 	if allowed, err := topology.AllowedCPUs(); err == nil {
 		if m, err := topology.ReadMachine(os.DirFS("/sys/devices/system")); err == nil {
-			workers = max(1, m.RestrictToCPUs(allowed).CountParts().Cores)
+			workers = max(1, m.RestrictToCPUs(allowed).CountHardware().Cores)
 		}
 	}
 	b, err := launch.Sweep{}.PlanBinding(workers)
@@ -202,9 +202,9 @@ func checkBinding() finding {
 	return f
 }
 
-// checkRanks reports the rank that lockstep train would have here and the launcher whose variables set it,
+// rankFinding reports the rank that lockstep train would have here and the launcher whose variables set it,
 // the address of rank 0, and the workers' secret.
-func checkRanks(getenv func(string) string) finding {
+func rankFinding(getenv func(string) string) finding {
 	f := finding{Name: "ranks"}
 	e, err := rendezvous.FromEnv(getenv)
 	if err != nil {
@@ -242,8 +242,8 @@ func checkRanks(getenv func(string) string) finding {
 	return f
 }
 
-// checkSharedMemory reports whether files can be created in /dev/shm, which only Linux has.
-func checkSharedMemory() finding {
+// sharedMemoryFinding reports whether files can be created in /dev/shm, which only Linux has.
+func sharedMemoryFinding() finding {
 	if runtime.GOOS != "linux" {
 		return finding{Name: "shared memory", OK: true, Detail: "not used on " + runtime.GOOS + ": workers exchange gradients through unix sockets"}
 	}
@@ -261,7 +261,7 @@ func checkSharedMemory() finding {
 	return f
 }
 
-func checkLogsFolder() finding {
+func logsFolderFinding() finding {
 	dir, err := runs.ResolveLogs("logs")
 	if err != nil {
 		return finding{Name: "logs", Detail: err.Error()}
@@ -269,9 +269,9 @@ func checkLogsFolder() finding {
 	return finding{Name: "logs", OK: true, Detail: dir}
 }
 
-// checkProgram reports whether a program is installed, and the first line that it prints when called
+// programFinding reports whether a program is installed, and the first line that it prints when called
 // with args. use is the program's purpose, and advice is shown if it is missing.
-func checkProgram(ctx context.Context, name, use, advice string, args ...string) finding {
+func programFinding(ctx context.Context, name, use, advice string, args ...string) finding {
 	f := finding{Name: name}
 	path, err := exec.LookPath(name)
 	if err != nil {
@@ -290,8 +290,8 @@ func checkProgram(ctx context.Context, name, use, advice string, args ...string)
 	return f
 }
 
-// checkKernelspec reports whether Jupyter finds Lockstep's kernel.
-func checkKernelspec(ctx context.Context) finding {
+// kernelspecFinding reports whether Jupyter finds Lockstep's kernel.
+func kernelspecFinding(ctx context.Context) finding {
 	f := finding{Name: "kernel Go (Lockstep)", Advice: "lockstep kernel install --user"}
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()

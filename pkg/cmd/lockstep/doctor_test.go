@@ -16,13 +16,13 @@ func TestDoctorListsInstructionSets(t *testing.T) {
 	if sets, err := engine.InstructionSets("bf16"); err == nil {
 		want = "; with precision bf16: " + strings.Join(sets[:len(sets)-1], ", ") // without plain Go
 	}
-	f := checkProcessor(runs.Host{CPU: "a processor", Cores: 2})
+	f := processorFinding(runs.Host{CPU: "a processor", Cores: 2})
 	all, _ := engine.InstructionSets("fp32")
 	if want = "a processor, 2 cores, instruction sets: " + strings.Join(all, ", ") + want; f.Detail != want {
 		t.Errorf("detail is %q, want %q", f.Detail, want)
 	}
 	t.Setenv("LOCKSTEP_CPU", "go") // which emulates bf16
-	if f := checkProcessor(runs.Host{}); f.OK || strings.Contains(f.Detail, "bf16") {
+	if f := processorFinding(runs.Host{}); f.OK || strings.Contains(f.Detail, "bf16") {
 		t.Errorf("with LOCKSTEP_CPU=go: ok %v, detail %q", f.OK, f.Detail)
 	}
 }

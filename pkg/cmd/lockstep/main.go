@@ -32,15 +32,15 @@ import (
 )
 
 func main() {
-	if err := process.CheckThreadLimit("/proc", commandThreads); err != nil {
+	if err := process.CheckThreadLimit("/proc", minCommandThreads); err != nil {
 		fmt.Fprintln(os.Stderr, "lockstep: start threads:", err)
 		os.Exit(cli.ExitFailed)
 	}
 	os.Exit(cli.RunInterruptible(func(ctx context.Context) int { return run(ctx, os.Args[1:]) }))
 }
 
-// commandThreads is the least number of threads that a command starts after main has begun.
-const commandThreads = 6
+// minCommandThreads is the least number of threads that a command starts after main has begun.
+const minCommandThreads = 6
 
 // run runs the command line args and returns the exit code. Tests call it instead of starting a process.
 func run(ctx context.Context, args []string) int {
@@ -105,7 +105,7 @@ after SIGUSR1, which Slurm sends before a job ends; 130 interrupted.
 		root.AddCommand(g.commands...)
 	}
 	root.AddCommand(analysis.ColumnsTopic())
-	requireDecimal(root)
+	requireDecimalFlags(root)
 	root.SetHelpCommandGroupID("system")
 	root.SetCompletionCommandGroupID("system")
 	return root

@@ -48,7 +48,7 @@ equals one of gradients only there.`,
 			if err != nil {
 				return err
 			}
-			return printVerdict(c.OutOrStdout(), checks, asJSON)
+			return printCheckResults(c.OutOrStdout(), checks, asJSON)
 		},
 	}
 	c.Flags().IntVar(&o.Workers, "workers", 2, "number of workers (N)")
@@ -79,7 +79,7 @@ and loss, which are recomputed from the checkpoint and the data.`,
 			if err != nil {
 				return err
 			}
-			return printVerdict(c.OutOrStdout(), checks, asJSON)
+			return printCheckResults(c.OutOrStdout(), checks, asJSON)
 		},
 	}
 	c.Flags().StringVar(&o.Data, "data", "", "folder of the data, if they were moved")
@@ -87,8 +87,8 @@ and loss, which are recomputed from the checkpoint and the data.`,
 	return c
 }
 
-// printVerdict prints the checks. It returns an error if a check failed, or if there are no checks.
-func printVerdict(w io.Writer, checks []verify.Check, asJSON bool) error {
+// printCheckResults prints the checks. It returns an error if a check failed, or if there are no checks.
+func printCheckResults(w io.Writer, checks []verify.Check, asJSON bool) error {
 	failed := 0
 	var rows []map[string]any
 	for _, k := range checks {

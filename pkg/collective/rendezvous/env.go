@@ -130,7 +130,7 @@ func (e *Env) readTransport(getenv func(string) string) (err error) {
 // contradict each other, or if the address of rank 0 or the secret is needed and unknown. It does
 // not look at the sources after the first one.
 func FromEnv(getenv func(string) string) (Env, error) {
-	e, err := readRank(getenv)
+	e, err := readRankEnv(getenv)
 	if err == nil {
 		err = e.readTransport(getenv)
 	}
@@ -138,7 +138,7 @@ func FromEnv(getenv func(string) string) (Env, error) {
 		err = e.readMasterAddress(getenv)
 	}
 	if err == nil && e.ConnectsToMaster() {
-		err = e.findToken(getenv)
+		err = e.loadToken(getenv)
 	}
 	if err != nil {
 		return Env{}, fmt.Errorf("read rank from environment: %w", err)

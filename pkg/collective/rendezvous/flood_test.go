@@ -124,10 +124,10 @@ func TestFloodOfStrangers(t *testing.T) {
 	e := Env{World: 3, LocalWorld: 3, MasterAddr: "127.0.0.1", MasterPort: inner.Addr().(*net.TCPAddr).Port, Token: "secret"}
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	ranks := make([]*member, 3)
+	ranks := make([]*authenticatedWorker, 3)
 	var wg sync.WaitGroup
 	var serr error
-	wg.Go(func() { serr = acceptMembers(ctx, l, e, Options{}, workerClaim{World: 3}, ranks) })
+	wg.Go(func() { serr = acceptWorkers(ctx, l, e, Options{}, workerClaim{World: 3}, ranks) })
 	flooding, stop := context.WithCancel(ctx)
 	var connected [3]atomic.Int64
 	var admitted int64
@@ -325,16 +325,18 @@ func TestFloodOfRingPorts(t *testing.T) {
 // sends it commands.
 func TestCommandsEndWithTheirContext(t *testing.T) {
 	addresses := []string{strings.Repeat("x", 1000)}
-	for _, send := range []func(context.Context, *member) error{
-		func(ctx context.Context, g *member) error { return g.sendAddresses(ctx, addresses) },
-		func(ctx context.Context, g *member) error { return sendStartCommand(ctx, []*member{nil, g}) },
-		func(ctx context.Context, g *member) error {
-			return mapMemoryOnRanks(ctx, serverCommand{Memory: "x"}, []*member{nil, g})
+	for _, send := range []func(context.Context, *authenticatedWorker) error{
+		func(ctx context.Context, g *authenticatedWorker) error { return g.sendAddresses(ctx, addresses) },
+		func(ctx context.Context, g *authenticatedWorker) error {
+			return sendStartCommand(ctx, []*authenticatedWorker{nil, g})
+		},
+		func(ctx context.Context, g *authenticatedWorker) error {
+			return mapMemoryOnRanks(ctx, serverCommand{Memory: "x"}, []*authenticatedWorker{nil, g})
 		},
 	} {
 		own, other := net.Pipe() // without a buffer: nobody receives at the other end
 		ctx, cancel := context.WithTimeoutCause(context.Background(), 20*time.Millisecond, errors.New("the time is over"))
-		err := send(ctx, &member{jsonConn: newJSONConn(own), workerClaim: workerClaim{Rank: 1}})
+		err := send(ctx, &authenticatedWorker{jsonConn: newJSONConn(own), workerClaim: workerClaim{Rank: 1}})
 		wantError(t, err, "send command to rank 1: the time is over")
 		cancel()
 		_, _ = own.Close(), other.Close()

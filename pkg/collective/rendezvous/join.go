@@ -34,8 +34,8 @@ type Options struct {
 	machine  string // in a test: replaces the result of machineID
 }
 
-// timeoutAdvice returns the end of an error about ranks that have not joined in time.
-func (o Options) timeoutAdvice() string {
+// joinTimeoutAdvice returns the end of an error about ranks that have not joined in time.
+func (o Options) joinTimeoutAdvice() string {
 	if o.Advice == "" {
 		return ""
 	}
@@ -197,7 +197,7 @@ func connectToServer(ctx context.Context, e Env, o Options, me workerClaim) (*js
 	case errors.Is(err, errForeignProtocol):
 		return nil, fmt.Errorf("%s: %w; choose another %s", e.Address(), err, portVariable)
 	case errors.Is(context.Cause(ctx), context.DeadlineExceeded):
-		return nil, fmt.Errorf("rank 0 was not reached at %s within %v (%w): check that it has started, and that all ranks have the same %s and %s%s", e.Address(), o.Timeout, err, addrVariable, portVariable, o.timeoutAdvice())
+		return nil, fmt.Errorf("rank 0 was not reached at %s within %v (%w): check that it has started, and that all ranks have the same %s and %s%s", e.Address(), o.Timeout, err, addrVariable, portVariable, o.joinTimeoutAdvice())
 	}
 	return nil, context.Cause(ctx)
 }

@@ -41,10 +41,10 @@ func TestAcceptErrors(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	e := Env{World: 2, LocalWorld: 2, MasterAddr: "127.0.0.1", MasterPort: l.Addr().(*net.TCPAddr).Port, Token: "secret"}
-	ranks := make([]*member, 2)
+	ranks := make([]*authenticatedWorker, 2)
 	var wg sync.WaitGroup
 	var gerr error
-	wg.Go(func() { gerr = acceptMembers(ctx, f, e, Options{Timeout: time.Minute}, workerClaim{World: 2}, ranks) })
+	wg.Go(func() { gerr = acceptWorkers(ctx, f, e, Options{Timeout: time.Minute}, workerClaim{World: 2}, ranks) })
 	second := e
 	second.Rank = 1
 	w, err := connectToServer(ctx, second, Options{Timeout: time.Minute}, workerClaim{Rank: 1, World: 2})

@@ -19,7 +19,7 @@ func joinMPI(ctx context.Context, e Env, o Options) (collective.Group, error) {
 		return nil, fmt.Errorf("TLS was asked for, but Lockstep does not control the connections of MPI: use another %s, or no TLS", collectiveVariable)
 	}
 	o.Timeout = cmp.Or(o.Timeout, DefaultTimeout)
-	joining, cancel := process.WithTimeoutCause(ctx, o.Timeout, fmt.Errorf("not all ranks joined within %v%s", o.Timeout, o.timeoutAdvice()))
+	joining, cancel := process.WithTimeoutCause(ctx, o.Timeout, fmt.Errorf("not all ranks joined within %v%s", o.Timeout, o.joinTimeoutAdvice()))
 	defer cancel()
 	o.Group.Algorithm = cmp.Or(o.Group.Algorithm, e.Algorithm)
 	g, err := collective.JoinMPI(joining, o.Group)

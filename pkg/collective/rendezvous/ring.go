@@ -44,8 +44,8 @@ func localTransport(goos string) string {
 
 // chooseTransport returns the transport that LOCKSTEP_COLLECTIVE selects. By default it is
 // the result of localTransport on one machine and TCP between several.
-func chooseTransport(me workerClaim, ranks []*member) (string, error) {
-	var remote *member // on another machine
+func chooseTransport(me workerClaim, ranks []*authenticatedWorker) (string, error) {
+	var remote *authenticatedWorker // on another machine
 	for _, g := range ranks[1:] {
 		if g.Machine != me.Machine {
 			remote = g
@@ -185,7 +185,7 @@ func mayStillListen(err error) bool {
 func (d *ringListener) acceptRanks(ctx context.Context, e Env, all *collective.Connections) error {
 	accepting, stop := context.WithCancel(ctx)
 	var connections sync.WaitGroup
-	arrivals, refused := make(chan *member), make(chan string)
+	arrivals, refused := make(chan *authenticatedWorker), make(chan string)
 	connections.Go(func() { acceptConnections(accepting, d.Listener, e, &connections, arrivals, refused) })
 	defer connections.Wait()
 	defer stop()
@@ -218,7 +218,7 @@ func (e Env) previousRank() int { return (e.Rank + e.World - 1) % e.World }
 
 // findConnectionSlot returns the element of all to which the connection of g belongs. It returns an
 // error if g may not connect to this rank, or has done so already.
-func findConnectionSlot(g *member, e Env, all *collective.Connections) (*net.Conn, error) {
+func findConnectionSlot(g *authenticatedWorker, e Env, all *collective.Connections) (*net.Conn, error) {
 	var place *net.Conn
 	switch {
 	case g.World != e.World:
@@ -258,7 +258,7 @@ func describeMissingPeers(e Env, all *collective.Connections) string {
 // than maxMessageBytes. The path of a unix socket has at most 108 bytes.
 const addressesPerCommand = 100
 
-func (g *member) sendAddresses(ctx context.Context, addresses []string) error {
+func (g *authenticatedWorker) sendAddresses(ctx context.Context, addresses []string) error {
 	for part := range slices.Chunk(addresses, addressesPerCommand) {
 		if err := g.sendCommand(ctx, serverCommand{Addresses: part}); err != nil {
 			return err
@@ -283,7 +283,7 @@ func (w *jsonConn) receiveAddresses(ctx context.Context, e Env, o Options) ([]st
 }
 
 // serveRing creates the ring on rank 0.
-func serveRing(ctx context.Context, e Env, o Options, me workerClaim, network string, ranks []*member) (_ collective.Group, err error) {
+func serveRing(ctx context.Context, e Env, o Options, me workerClaim, network string, ranks []*authenticatedWorker) (_ collective.Group, err error) {
 	d, err := listenForRing(ctx, network, ranks[1].LocalAddr())
 	if err != nil {
 		return nil, err
@@ -322,7 +322,7 @@ var errOtherRank = errors.New("another rank failed")
 
 // connectAll connects rank 0 to the other ranks and waits for their reports that they are
 // connected. If one rank fails, others soon fail too, so the error contains all reports.
-func connectAll(ctx context.Context, e Env, o Options, me workerClaim, d *ringListener, addresses []string, ranks []*member) (collective.Group, error) {
+func connectAll(ctx context.Context, e Env, o Options, me workerClaim, d *ringListener, addresses []string, ranks []*authenticatedWorker) (collective.Group, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	limitWait := func() {

@@ -153,7 +153,7 @@ func TestManyAddresses(t *testing.T) {
 		addresses[i] = fmt.Sprintf("@lockstep-%098d", i)
 	}
 	here, there := net.Pipe()
-	g, w := &member{jsonConn: newJSONConn(here)}, newJSONConn(there)
+	g, w := &authenticatedWorker{jsonConn: newJSONConn(here)}, newJSONConn(there)
 	var sent error
 	var wg sync.WaitGroup
 	wg.Go(func() { sent = g.sendAddresses(context.Background(), addresses) })

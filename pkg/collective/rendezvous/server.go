@@ -15,8 +15,8 @@ import (
 	"lockstep/pkg/internal/process"
 )
 
-// member is the connection of a worker that has proved that it knows the token.
-type member struct {
+// authenticatedWorker is the connection of a worker that has proved that it knows the token.
+type authenticatedWorker struct {
 	*jsonConn
 	workerClaim
 	answer handshakeReply // proves to the worker that this rank knows the token too
@@ -31,7 +31,7 @@ func serveRendezvous(ctx context.Context, e Env, o Options, me workerClaim) (gro
 	if err != nil {
 		return nil, err
 	}
-	ranks := make([]*member, e.World)
+	ranks := make([]*authenticatedWorker, e.World)
 	defer func() {
 		ending, cancel := context.WithTimeout(context.Background(), sendErrorsTimeout)
 		defer cancel()
@@ -45,7 +45,7 @@ func serveRendezvous(ctx context.Context, e Env, o Options, me workerClaim) (gro
 			_ = g.Close()
 		}
 	}()
-	if err := acceptMembers(ctx, l, e, o, me, ranks); err != nil {
+	if err := acceptWorkers(ctx, l, e, o, me, ranks); err != nil {
 		return nil, err
 	}
 	network, err := chooseTransport(me, ranks)
@@ -61,13 +61,13 @@ func serveRendezvous(ctx context.Context, e Env, o Options, me workerClaim) (gro
 // sendErrorsTimeout limits how long rank 0 tries to send its error to the other ranks.
 const sendErrorsTimeout = 2 * time.Second
 
-// acceptMembers accepts workers from l until ranks[1:] is complete, and closes l. It
+// acceptWorkers accepts workers from l until ranks[1:] is complete, and closes l. It
 // returns an error if a worker that knows the token does not belong to this run, or if ctx
 // ends first.
-func acceptMembers(ctx context.Context, l net.Listener, e Env, o Options, me workerClaim, ranks []*member) error {
+func acceptWorkers(ctx context.Context, l net.Listener, e Env, o Options, me workerClaim, ranks []*authenticatedWorker) error {
 	accepting, stop := context.WithCancel(ctx)
 	var connections sync.WaitGroup
-	arrivals := make(chan *member)
+	arrivals := make(chan *authenticatedWorker)
 	refused := make(chan string)
 	connections.Go(func() { acceptConnections(accepting, l, e, &connections, arrivals, refused) })
 	defer connections.Wait()
@@ -84,7 +84,7 @@ func acceptMembers(ctx context.Context, l net.Listener, e Env, o Options, me wor
 				refusals = append(refusals, s)
 			}
 		case g := <-arrivals:
-			if err := checkMember(g, me, ranks); err != nil {
+			if err := checkWorkerClaim(g, me, ranks); err != nil {
 				_ = g.send(handshakeReply{Error: err.Error()})
 				_ = g.Close()
 				return err
@@ -108,7 +108,7 @@ const maxRefusals = 8
 // other clients to the channel refused. When Accept fails, for example because this process
 // has too many open files, it tries again after a pause. The caller can wait for the
 // goroutines with the WaitGroup connections.
-func acceptConnections(ctx context.Context, l net.Listener, e Env, connections *sync.WaitGroup, arrivals chan<- *member, refused chan<- string) {
+func acceptConnections(ctx context.Context, l net.Listener, e Env, connections *sync.WaitGroup, arrivals chan<- *authenticatedWorker, refused chan<- string) {
 	pending := newPendingConnections(e.World)
 	const shortest, longest = 5 * time.Millisecond, time.Second
 	pause := shortest
@@ -130,7 +130,7 @@ func acceptConnections(ctx context.Context, l net.Listener, e Env, connections *
 		pending.add(c)
 		connections.Go(func() {
 			defer pending.remove(c)
-			g := &member{jsonConn: newJSONConn(c)}
+			g := &authenticatedWorker{jsonConn: newJSONConn(c)}
 			g.certificate = e.certificate
 			stop := g.closeWhenDone(ctx)
 			defer stop()
@@ -225,8 +225,8 @@ func (h *pendingConnections) remove(c net.Conn) {
 	h.conns = slices.DeleteFunc(h.conns, func(o net.Conn) bool { return o == c })
 }
 
-// checkMember returns an error if a worker's claim does not match this run.
-func checkMember(g *member, me workerClaim, ranks []*member) error {
+// checkWorkerClaim returns an error if a worker's claim does not match this run.
+func checkWorkerClaim(g *authenticatedWorker, me workerClaim, ranks []*authenticatedWorker) error {
 	name := fmt.Sprintf("rank %d (process %d on %s)", g.Rank, g.PID, g.Host)
 	switch {
 	case g.World != me.World:
@@ -251,7 +251,7 @@ func checkMember(g *member, me workerClaim, ranks []*member) error {
 
 // missingRanksError returns the error for a rendezvous whose ctx has ended. After a
 // time-out, the error lists the ranks that did not join and the refused connections.
-func missingRanksError(ctx context.Context, o Options, ranks []*member, refusals []string) error {
+func missingRanksError(ctx context.Context, o Options, ranks []*authenticatedWorker, refusals []string) error {
 	if !errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 		return context.Cause(ctx)
 	}
@@ -269,12 +269,12 @@ func missingRanksError(ctx context.Context, o Options, ranks []*member, refusals
 		text += "; " + s
 	}
 	if len(refusals) == 0 { // otherwise a longer wait does not help
-		text += o.timeoutAdvice()
+		text += o.joinTimeoutAdvice()
 	}
 	return fmt.Errorf("not all of %d ranks joined within %v: missing %s", len(ranks), o.Timeout, text)
 }
 
-func createSharedMemoryGroup(ctx context.Context, e Env, o Options, ranks []*member) (collective.Group, error) {
+func createSharedMemoryGroup(ctx context.Context, e Env, o Options, ranks []*authenticatedWorker) (collective.Group, error) {
 	group, err := collective.CreateSharedMemory(e.World, o.Group)
 	if err != nil {
 		return nil, err
@@ -291,7 +291,7 @@ func createSharedMemoryGroup(ctx context.Context, e Env, o Options, ranks []*mem
 }
 
 // mapMemoryOnRanks sends cmd, with a path, and waits until each rank has mapped the file.
-func mapMemoryOnRanks(ctx context.Context, cmd serverCommand, ranks []*member) error {
+func mapMemoryOnRanks(ctx context.Context, cmd serverCommand, ranks []*authenticatedWorker) error {
 	for _, g := range ranks[1:] {
 		if err := g.sendCommand(ctx, cmd); err != nil {
 			return err
@@ -308,7 +308,7 @@ func mapMemoryOnRanks(ctx context.Context, cmd serverCommand, ranks []*member) e
 // receiveReport waits for the next report of the rank. It returns an error if the report contains
 // one, if the rank is gone, or if ctx ends first. what describes, for the error, what the rank was
 // told to do.
-func (g *member) receiveReport(ctx context.Context, what string) (workerReport, error) {
+func (g *authenticatedWorker) receiveReport(ctx context.Context, what string) (workerReport, error) {
 	// The end of ctx ends only the read and keeps the connection open: rank 0 still sends
 	// the reason to the rank.
 	defer context.AfterFunc(ctx, func() { _ = g.SetReadDeadline(time.Now()) })()
@@ -327,7 +327,7 @@ func (g *member) receiveReport(ctx context.Context, what string) (workerReport, 
 
 // sendCommand sends cmd to the rank. It returns an error if the rank does not receive before ctx
 // ends.
-func (g *member) sendCommand(ctx context.Context, cmd serverCommand) error {
+func (g *authenticatedWorker) sendCommand(ctx context.Context, cmd serverCommand) error {
 	// The end of ctx ends only the write, as in receiveReport.
 	defer context.AfterFunc(ctx, func() { _ = g.dataConn().SetWriteDeadline(time.Now()) })()
 	err := g.send(cmd)
@@ -340,7 +340,7 @@ func (g *member) sendCommand(ctx context.Context, cmd serverCommand) error {
 	return nil
 }
 
-func sendStartCommand(ctx context.Context, ranks []*member) error {
+func sendStartCommand(ctx context.Context, ranks []*authenticatedWorker) error {
 	for _, g := range ranks[1:] {
 		if err := g.sendCommand(ctx, serverCommand{}); err != nil {
 			return err

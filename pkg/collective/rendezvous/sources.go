@@ -75,9 +75,9 @@ func rankSources() []rankSource {
 	}
 }
 
-// readRank reads the rank and the world size, and the address of rank 0 if the source knows
+// readRankEnv reads the rank and the world size, and the address of rank 0 if the source knows
 // it, from the first source that describes this process. Without one, the world size is 1.
-func readRank(getenv func(string) string) (Env, error) {
+func readRankEnv(getenv func(string) string) (Env, error) {
 	for _, s := range rankSources() {
 		set := func(names []string) bool {
 			return slices.ContainsFunc(names, func(n string) bool { return getenv(n) != "" })
@@ -100,7 +100,7 @@ func (s rankSource) read(getenv func(string) string) (Env, error) {
 		e.job = s.name + " " + v
 	}
 	if s.rank != nil {
-		if err := s.readNumbers(&e, getenv); err != nil {
+		if err := s.readRankNumbers(&e, getenv); err != nil {
 			return Env{}, err
 		}
 	}
@@ -112,8 +112,8 @@ func (s rankSource) read(getenv func(string) string) (Env, error) {
 	return e, nil
 }
 
-// readNumbers reads the ranks and sizes of s into e. By default all ranks are on one machine.
-func (s rankSource) readNumbers(e *Env, getenv func(string) string) error {
+// readRankNumbers reads the ranks and sizes of s into e. By default all ranks are on one machine.
+func (s rankSource) readRankNumbers(e *Env, getenv func(string) string) error {
 	var errs [4]error
 	e.World, errs[0] = s.readNumber(getenv, s.world, -1, 1, maxWorld)
 	if errs[0] == nil {

@@ -119,9 +119,9 @@ func deriveJobToken(secret, job string) string {
 	return hex.EncodeToString(m.Sum(nil))
 }
 
-// findToken reads LOCKSTEP_TOKEN or the file of TokenPath. The token may be missing only if
+// loadToken reads LOCKSTEP_TOKEN or the file of TokenPath. The token may be missing only if
 // rank 0 listens on a loopback address.
-func (e *Env) findToken(getenv func(string) string) error {
+func (e *Env) loadToken(getenv func(string) string) error {
 	if e.Token = getenv(tokenVariable); e.Token != "" {
 		e.TokenFrom = tokenVariable
 		return nil

@@ -76,13 +76,13 @@ func New(algorithm string, t Topology, pieces int) (*Schedule, error) {
 	switch algorithm {
 	case Ring:
 		s.Chunks = t.Ranks
-		s.addRing(0, ranksFrom(0, t.Ranks, 1))
+		s.addRing(0, stridedRanks(0, t.Ranks, 1))
 	case Halving:
 		s.addHalving()
 	case Tree:
 		s.Chunks = pieces
-		s.addReduceTree(0, ranksFrom(0, t.Ranks, 1), 1)
-		s.addBroadcastTree(treeDepth(t.Ranks), ranksFrom(0, t.Ranks, 1), 1)
+		s.addReduceTree(0, stridedRanks(0, t.Ranks, 1), 1)
+		s.addBroadcastTree(treeDepth(t.Ranks), stridedRanks(0, t.Ranks, 1), 1)
 	case Hierarchical:
 		s.addHierarchical(t)
 	default:
@@ -120,9 +120,9 @@ func (s *Schedule) Of(rank int) []Transfer {
 	return own
 }
 
-func (s *Schedule) add(t Transfer) { s.Transfers = append(s.Transfers, t) }
+func (s *Schedule) addTransfer(t Transfer) { s.Transfers = append(s.Transfers, t) }
 
-func ranksFrom(first, count, stride int) []int {
+func stridedRanks(first, count, stride int) []int {
 	ranks := make([]int, count)
 	for i := range ranks {
 		ranks[i] = first + i*stride
@@ -138,7 +138,7 @@ func (s *Schedule) addRing(step int, ranks []int) {
 	for k := range 2 * (n - 1) {
 		for i, from := range ranks {
 			shard := (i - 1 - k + 2*n) % n
-			s.add(Transfer{
+			s.addTransfer(Transfer{
 				Step: step + k, From: from, To: ranks[(i+1)%n],
 				Lo: s.Chunks * shard / n, Hi: s.Chunks * (shard + 1) / n, Add: k < n-1,
 			})
@@ -153,7 +153,7 @@ func (s *Schedule) addHalving() {
 	}
 	s.Chunks = power
 	for r := power; r < s.Ranks; r++ {
-		s.add(Transfer{Step: 0, From: r, To: r - power, Hi: power, Add: true})
+		s.addTransfer(Transfer{Step: 0, From: r, To: r - power, Hi: power, Add: true})
 	}
 	for r := range power {
 		lo, hi := 0, power
@@ -166,13 +166,13 @@ func (s *Schedule) addHalving() {
 			if r&bit != 0 {
 				keep, send = send, keep
 			}
-			s.add(Transfer{Step: 1 + level, From: r, To: r ^ bit, Lo: send[0], Hi: send[1], Add: true})
-			s.add(Transfer{Step: 2*levels - level, From: r, To: r ^ bit, Lo: keep[0], Hi: keep[1]})
+			s.addTransfer(Transfer{Step: 1 + level, From: r, To: r ^ bit, Lo: send[0], Hi: send[1], Add: true})
+			s.addTransfer(Transfer{Step: 2*levels - level, From: r, To: r ^ bit, Lo: keep[0], Hi: keep[1]})
 			lo, hi = keep[0], keep[1]
 		}
 	}
 	for r := power; r < s.Ranks; r++ {
-		s.add(Transfer{Step: 2*levels + 1, From: r - power, To: r, Hi: power})
+		s.addTransfer(Transfer{Step: 2*levels + 1, From: r - power, To: r, Hi: power})
 	}
 }
 
@@ -194,7 +194,7 @@ func (s *Schedule) addReduceTree(step int, ranks []int, chunks int) {
 	deepest := treeDepth(len(ranks))
 	for lo := 0; lo < s.Chunks; lo += chunks {
 		for i := 1; i < len(ranks); i++ {
-			s.add(Transfer{
+			s.addTransfer(Transfer{
 				Step: step + lo/chunks + deepest - treeNodeDepth(i), From: ranks[i], To: ranks[(i-1)/2],
 				Lo: lo, Hi: min(lo+chunks, s.Chunks), Add: true,
 			})
@@ -205,7 +205,7 @@ func (s *Schedule) addReduceTree(step int, ranks []int, chunks int) {
 func (s *Schedule) addBroadcastTree(step int, ranks []int, chunks int) {
 	for lo := 0; lo < s.Chunks; lo += chunks {
 		for i := 1; i < len(ranks); i++ {
-			s.add(Transfer{
+			s.addTransfer(Transfer{
 				Step: step + lo/chunks + treeNodeDepth(i) - 1, From: ranks[(i-1)/2], To: ranks[i],
 				Lo: lo, Hi: min(lo+chunks, s.Chunks),
 			})
@@ -223,11 +223,11 @@ func (s *Schedule) addHierarchical(t Topology) {
 	within := treeDepth(perNode)
 	for node := range nodes {
 		first := node * perNode
-		members := ranksFrom(first, min(perNode, t.Ranks-first), 1)
+		members := stridedRanks(first, min(perNode, t.Ranks-first), 1)
 		s.addReduceTree(within-treeDepth(len(members)), members, nodes)
 		s.addBroadcastTree(within+2*(nodes-1), members, nodes)
 	}
-	s.addRing(within, ranksFrom(0, nodes, perNode))
+	s.addRing(within, stridedRanks(0, nodes, perNode))
 }
 
 // Limits for dividing a buffer into pieces, see Pieces: the size of a piece in bytes, and the

@@ -82,13 +82,13 @@ func (o Options) mirrorURL(url string) string {
 	return strings.TrimSuffix(o.Site, "/") + "/" + path
 }
 
-// maxRecordBytes limits the size of the JSON description of a Zenodo record.
-const maxRecordBytes = 16 << 20
+// maxZenodoRecordBytes limits the size of the JSON description of a Zenodo record.
+const maxZenodoRecordBytes = 16 << 20
 
 // zenodoFiles requests a Zenodo record's list of files (https://developers.zenodo.org).
 func (o Options) zenodoFiles(ctx context.Context, id string) ([]File, error) {
 	url := o.mirrorURL(zenodoSite + "/api/records/" + id)
-	r, err := o.request(ctx, url, 0)
+	r, err := o.requestFromOffset(ctx, url, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -103,7 +103,7 @@ func (o Options) zenodoFiles(ctx context.Context, id string) ([]File, error) {
 			Checksum string `json:"checksum"`
 		} `json:"files"`
 	}
-	if err := json.NewDecoder(io.LimitReader(r.Body, maxRecordBytes)).Decode(&answer); err != nil {
+	if err := json.NewDecoder(io.LimitReader(r.Body, maxZenodoRecordBytes)).Decode(&answer); err != nil {
 		return nil, fmt.Errorf("get record %s: decode response of %s: %w", id, url, err)
 	}
 	var files []File
@@ -120,8 +120,8 @@ func (o Options) zenodoFiles(ctx context.Context, id string) ([]File, error) {
 	return files, nil
 }
 
-// request requests url from byte offset on. The caller must close the response body.
-func (o Options) request(ctx context.Context, url string, offset int64) (*http.Response, error) {
+// requestFromOffset requests url from byte offset on. The caller must close the response body.
+func (o Options) requestFromOffset(ctx context.Context, url string, offset int64) (*http.Response, error) {
 	q, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err
@@ -147,7 +147,7 @@ func (o Options) download(ctx context.Context, f File, path string) error {
 	}
 	part := path + ".part"
 	for try := 0; ; try++ {
-		err := o.downloadRest(ctx, f, part)
+		err := o.resumeDownload(ctx, f, part)
 		if err == nil {
 			break
 		}
@@ -168,9 +168,9 @@ func (o Options) download(ctx context.Context, f File, path string) error {
 	return os.Rename(part, path)
 }
 
-// downloadRest appends the missing bytes of f to the file at partPath. The error wraps
+// resumeDownload appends the missing bytes of f to the file at partPath. The error wraps
 // errConnection if a retry may succeed.
-func (o Options) downloadRest(ctx context.Context, f File, partPath string) (err error) {
+func (o Options) resumeDownload(ctx context.Context, f File, partPath string) (err error) {
 	out, err := os.OpenFile(partPath, os.O_WRONLY|os.O_CREATE, 0o666)
 	if err != nil {
 		return err
@@ -181,7 +181,7 @@ func (o Options) downloadRest(ctx context.Context, f File, partPath string) (err
 		return err
 	}
 	url := o.mirrorURL(f.URL)
-	r, err := o.request(ctx, url, have)
+	r, err := o.requestFromOffset(ctx, url, have)
 	if err != nil {
 		return err
 	}

@@ -27,23 +27,23 @@ type Facts struct {
 	Deviation float64 `json:"deviation,omitempty"`
 
 	// Levels counts the pixels with each value of a mask or, if the mask has a palette, with each
-	// index. It has at most maxLevels entries; MorePixels counts the pixels with other values.
+	// index. It has at most maxMaskValues entries; MorePixels counts the pixels with other values.
 	Levels     map[int]int `json:"levels,omitempty"`
 	MorePixels int         `json:"more_pixels,omitempty"`
 }
 
-// maxLevels is the number of mask values that are counted separately. Masks with more values have no
+// maxMaskValues is the number of mask values that are counted separately. Masks with more values have no
 // classes.
-const maxLevels = 256
+const maxMaskValues = 256
 
 // Kind describes channels and bits, as in "8-bit RGB".
-func (f Facts) Kind() string { return picture.DescribeKind(f.Channels, f.Bits) }
+func (f Facts) Kind() string { return picture.DescribePixelFormat(f.Channels, f.Bits) }
 
 // OfImage returns the facts of an image.
 func OfImage(r picture.Raw) Facts {
 	f := newFacts(r)
 	counts := make([]int, 1<<f.Bits)
-	countValues(counts, r)
+	countPixelValues(counts, r)
 	total, sum := 0, 0.0
 	f.Min, f.Max = math.MaxInt, 0
 	for v, n := range counts {
@@ -67,14 +67,14 @@ func OfMask(r picture.Raw) Facts {
 	f := newFacts(r)
 	counts := make([]int, 1<<f.Bits)
 	if f.Palette {
-		countValues(counts, picture.Raw{Bytes: r.Indices})
+		countPixelValues(counts, picture.Raw{Bytes: r.Indices})
 	} else {
-		countValues(counts, r.Gray())
+		countPixelValues(counts, r.Gray())
 	}
 	f.Levels = map[int]int{}
 	for v, n := range counts {
 		switch {
-		case n > 0 && len(f.Levels) < maxLevels:
+		case n > 0 && len(f.Levels) < maxMaskValues:
 			f.Levels[v] = n
 		case n > 0:
 			f.MorePixels += n
@@ -90,7 +90,7 @@ func newFacts(r picture.Raw) Facts {
 	}
 }
 
-func countValues(counts []int, r picture.Raw) {
+func countPixelValues(counts []int, r picture.Raw) {
 	for _, v := range r.Bytes {
 		counts[v]++
 	}

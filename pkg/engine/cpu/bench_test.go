@@ -90,7 +90,7 @@ func BenchmarkConvolution(b *testing.B) {
 // x twice and writes y; backward reads x and dy twice and writes dx.
 func BenchmarkBatchNorm(b *testing.B) {
 	s, c := []int{8, 32, 128, 128}, []int{32}
-	attr := plan.Attr{Training: true, ReLU: true, Epsilon: 1e-5, Momentum: 0.1}
+	attr := plan.KernelAttr{Training: true, ReLU: true, Epsilon: 1e-5, Momentum: 0.1}
 	for threads := 1; threads <= 2; threads++ {
 		b.Run(fmt.Sprintf("forward/threads-%d", threads), func(b *testing.B) {
 			n := node{op: plan.OpBatchNorm, attr: attr, in: [][]int{s, c, c, c, c}, out: [][]int{s, c, c}, state: []int{3, 4}}

@@ -9,7 +9,7 @@ import (
 
 func (l *loader) compileKernel(index int) ([]threads.Task, error) {
 	k := l.program.Kernels[index]
-	c := layer.Operation{Kernel: k, Inputs: l.newOperands(k.In), Outputs: l.newOperands(k.Out), NeedsStatistics: l.shouldComputeStatistics(index)}
+	c := layer.Operation{Kernel: k, Inputs: l.newOperands(k.In), Outputs: l.newOperands(k.Out), NeedsStatistics: l.shouldComputeNormStatistics(index)}
 	switch k.Op {
 	case plan.OpConcat, plan.OpSlice:
 		if id := k.Out[0]; id >= 0 {
@@ -40,9 +40,9 @@ func (l *loader) newOperands(ids []int) []tensor.Operand {
 			id := ids[i]
 			t := l.program.Tensors[id]
 			list[i] = tensor.Operand{Tensor: t, Logical: t.Shape, Space: tensor.SpatialSize(t.Shape), ID: id, Layout: l.layouts[id], Data: l.data[id]}
-			list[i].Shape = tensor.To4D(t.Shape)
+			list[i].Shape = tensor.ShapeTo4D(t.Shape)
 			if l.layouts[id] == tensor.ActivationLayout {
-				list[i].Pieces = l.listPieces(id)
+				list[i].Pieces = l.listMemoryPieces(id)
 			}
 		} else {
 			list[i] = tensor.Operand{ID: -1}

@@ -57,8 +57,8 @@ func (c convCase) String() string {
 	return fmt.Sprintf("%dx%dx%dx%d-to-%d-window-%dx%d-stride-%d-pad-%d", c.n, c.c, c.h, c.w, c.k, c.r, c.s, c.stride, c.pad)
 }
 
-func (c convCase) attr() plan.Attr {
-	return plan.Attr{Stride: []int{c.stride, c.stride}, Pad: []int{c.pad, c.pad}}
+func (c convCase) attr() plan.KernelAttr {
+	return plan.KernelAttr{Stride: []int{c.stride, c.stride}, Pad: []int{c.pad, c.pad}}
 }
 
 // out is the shape of the convolution's output.
@@ -136,7 +136,7 @@ func (c volumeCase) String() string {
 // nodes are the kernels of the convolution, and of the transposed one with the
 // same attributes.
 func (c volumeCase) nodes(convolution string) []node {
-	attr := plan.Attr{Stride: c.stride, Pad: c.pad}
+	attr := plan.KernelAttr{Stride: c.stride, Pad: c.pad}
 	shape := func(n, c int, s []int) []int { return append([]int{n, c}, s...) }
 	var small, large []int
 	for i, l := range c.in {

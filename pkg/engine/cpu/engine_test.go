@@ -53,7 +53,7 @@ func TestNew(t *testing.T) {
 	refuses(o, `got device "reference", want cpu`)
 	o.Device, o.Threads = "cpu", 0
 	refuses(o, "threads is 0")
-	if runtime.GOARCH == "amd64" && len(kernel.AvailableSets()) > 1 {
+	if runtime.GOARCH == "amd64" && len(kernel.AvailableKernelSets()) > 1 {
 		if e := open(t, "avx2", 1); e.Name() != "cpu (avx2)" {
 			t.Errorf("engine is %s", e.Name())
 		}
@@ -69,7 +69,7 @@ func TestNew(t *testing.T) {
 // kernel and its shapes.
 func TestLoadErrors(t *testing.T) {
 	e := open(t, "", 1)
-	conv := plan.Attr{Stride: []int{1, 1}, Pad: []int{1, 1}}
+	conv := plan.KernelAttr{Stride: []int{1, 1}, Pad: []int{1, 1}}
 	for _, c := range []struct {
 		node node
 		want []string
@@ -82,8 +82,8 @@ func TestLoadErrors(t *testing.T) {
 		{node{op: plan.OpReLU, in: [][]int{{1, 1, 1 << 15, 1 << 15}}, out: [][]int{{1, 1, 1 << 15, 1 << 15}}}, []string{"too large"}},
 		{node{op: plan.OpConcat, in: [][]int{{4}, {4}}, out: [][]int{{8}}}, []string{"concat", "layer", "4 dimensions"}},
 		{node{op: plan.OpBiasBackward, in: [][]int{{4}}, out: [][]int{{4}}}, []string{"bias_backward", "2 dimensions or more"}},
-		{node{op: plan.OpMaxPool, attr: plan.Attr{Kernel: []int{2, 2}, Stride: []int{0, 2}}, in: [][]int{{1, 1, 4, 4}}, out: [][]int{{1, 1, 2, 2}}}, []string{"max_pool", "invalid stride [0 2]"}},
-		{node{op: plan.OpConv, attr: plan.Attr{Stride: []int{1, 1}, Pad: []int{-1, 0}}, in: [][]int{{1, 1, 4, 4}, {1, 1, 1, 1}}, out: [][]int{{1, 1, 2, 4}}}, []string{"conv", "invalid padding [-1 0]"}},
+		{node{op: plan.OpMaxPool, attr: plan.KernelAttr{Kernel: []int{2, 2}, Stride: []int{0, 2}}, in: [][]int{{1, 1, 4, 4}}, out: [][]int{{1, 1, 2, 2}}}, []string{"max_pool", "invalid stride [0 2]"}},
+		{node{op: plan.OpConv, attr: plan.KernelAttr{Stride: []int{1, 1}, Pad: []int{-1, 0}}, in: [][]int{{1, 1, 4, 4}, {1, 1, 1, 1}}, out: [][]int{{1, 1, 2, 4}}}, []string{"conv", "invalid padding [-1 0]"}},
 		{node{op: plan.OpAdd, in: [][]int{{1, 0, 4, 4}, {1, 0, 4, 4}}, out: [][]int{{1, 0, 4, 4}}}, []string{"add", "at least 1"}},
 	} {
 		_, err := e.Load(c.node.program(), nil)
@@ -113,11 +113,11 @@ func TestCompileErrors(t *testing.T) {
 	l := loaderOf(t, open(t, "", 1), all)
 	const big, small, weights, eight, five, one, nine, wide, dot = 3, 4, 5, 6, 7, 8, 9, 10, 11
 	l.layouts[weights] = tensor.WeightLayout
-	one3 := plan.Attr{Stride: []int{1, 1}, Pad: []int{1, 1}}
-	half := plan.Attr{Kernel: []int{2, 2}, Stride: []int{2, 2}}
+	one3 := plan.KernelAttr{Stride: []int{1, 1}, Pad: []int{1, 1}}
+	half := plan.KernelAttr{Kernel: []int{2, 2}, Stride: []int{2, 2}}
 	padded := half
 	padded.Pad = []int{1, 1}
-	training := plan.Attr{Training: true}
+	training := plan.KernelAttr{Training: true}
 	for _, k := range []plan.Kernel{
 		{Op: "softmax", In: []int{big}, Out: []int{big}},
 		{Op: plan.OpReLU, In: []int{big}, Out: []int{-1}},
@@ -134,10 +134,10 @@ func TestCompileErrors(t *testing.T) {
 		{Op: plan.OpBatchNorm, In: []int{big, eight, eight, eight, eight}, Out: []int{big, five, five}, Attr: training},
 		{Op: plan.OpBatchNormBackward, In: []int{big, eight, eight, eight, big}, Out: []int{big, five, eight}},
 		{Op: plan.OpBatchNormBackward, In: []int{big, eight, eight, eight, small}, Out: []int{big, eight, eight}},
-		{Op: plan.OpBatchNormBackward, In: []int{big, eight, eight, eight, big}, Out: []int{big, eight, eight}, Attr: plan.Attr{ReLU: true}},
-		{Op: plan.OpBatchNormBackward, In: []int{big, eight, eight, eight, big, big}, Out: []int{big, eight, eight}, Attr: plan.Attr{ReLU: true}},
-		{Op: plan.OpBatchNormBackward, In: []int{big, eight, eight, eight, big, big, five}, Out: []int{big, eight, eight}, Attr: plan.Attr{ReLU: true}},
-		{Op: plan.OpMaxPool, In: []int{wide}, Out: []int{dot}, Attr: plan.Attr{Kernel: []int{17, 17}, Stride: []int{1, 1}}},
+		{Op: plan.OpBatchNormBackward, In: []int{big, eight, eight, eight, big}, Out: []int{big, eight, eight}, Attr: plan.KernelAttr{ReLU: true}},
+		{Op: plan.OpBatchNormBackward, In: []int{big, eight, eight, eight, big, big}, Out: []int{big, eight, eight}, Attr: plan.KernelAttr{ReLU: true}},
+		{Op: plan.OpBatchNormBackward, In: []int{big, eight, eight, eight, big, big, five}, Out: []int{big, eight, eight}, Attr: plan.KernelAttr{ReLU: true}},
+		{Op: plan.OpMaxPool, In: []int{wide}, Out: []int{dot}, Attr: plan.KernelAttr{Kernel: []int{17, 17}, Stride: []int{1, 1}}},
 		{Op: plan.OpMaxPool, In: []int{big}, Out: []int{small}},
 		{Op: plan.OpMaxPool, In: []int{big}, Out: []int{big}, Attr: half},
 		{Op: plan.OpMaxPool, In: []int{big}, Out: []int{small}, Attr: padded},

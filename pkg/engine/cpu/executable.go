@@ -162,7 +162,7 @@ func (x *executable) step(ctx context.Context, sync engine.GradSync, update *opt
 		early = x.canUpdateEarly(sync, update)
 	}
 	if early {
-		x.engine.threads.StartBackground(&x.optimizer.update)
+		x.engine.threads.StartBackgroundWork(&x.optimizer.update)
 	}
 	if err := x.backward(ctx, sync, early); err != nil {
 		return err

@@ -15,12 +15,12 @@ func listInstructionSets(precision string) ([]string, error) {
 		_, err := chooseKernelSet(set, precision)
 		return []string{set}, err
 	}
-	have := kernel.AvailableSets()
+	have := kernel.AvailableKernelSets()
 	if precision == precisionBF16 {
-		if _, err := kernel.ChooseBF16Set(""); err != nil {
+		if _, err := kernel.ChooseBF16KernelSet(""); err != nil {
 			return nil, err
 		}
-		have = kernel.BF16Sets()
+		have = kernel.AvailableBF16KernelSets()
 	}
 	var names []string
 	for _, k := range have {
@@ -46,7 +46,7 @@ const precisionBF16 = "bf16"
 // chooseKernelSet chooses the best instruction set for the precision if set is "".
 func chooseKernelSet(set, precision string) (*kernel.Set, error) {
 	if precision == precisionBF16 {
-		return kernel.ChooseBF16Set(set)
+		return kernel.ChooseBF16KernelSet(set)
 	}
-	return kernel.ChooseSet(set)
+	return kernel.ChooseKernelSet(set)
 }

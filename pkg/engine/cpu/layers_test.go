@@ -47,7 +47,7 @@ func TestAverages(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/%v", n.op, s), func(t *testing.T) { n.agrees(t, 1e-6) })
 		}
 		for _, w := range [][2]int{{1, 1}, {2, 2}, {2, 1}, {1, 2}} {
-			attr := plan.Attr{Kernel: slices.Repeat([]int{w[0]}, len(s)-2), Stride: slices.Repeat([]int{w[1]}, len(s)-2)}
+			attr := plan.KernelAttr{Kernel: slices.Repeat([]int{w[0]}, len(s)-2), Stride: slices.Repeat([]int{w[1]}, len(s)-2)}
 			if slices.Min(s[2:]) < w[0] {
 				continue
 			}
@@ -63,7 +63,7 @@ func TestAverages(t *testing.T) {
 }
 
 // pooledShape is the shape of a pooling's output.
-func pooledShape(s []int, a plan.Attr) []int {
+func pooledShape(s []int, a plan.KernelAttr) []int {
 	y := slices.Clone(s)
 	for i := range a.Kernel {
 		y[2+i] = (s[2+i]-a.Kernel[i])/a.Stride[i] + 1
@@ -94,7 +94,7 @@ func TestMaxPoolPadded(t *testing.T) {
 			if zeros && c.pad == nil {
 				continue
 			}
-			attr := plan.Attr{Kernel: c.kernel, Stride: c.stride, Pad: c.pad, PadZeros: zeros}
+			attr := plan.KernelAttr{Kernel: c.kernel, Stride: c.stride, Pad: c.pad, PadZeros: zeros}
 			y := pooledShape(c.shape, attr)
 			coarse := func(_ *rand.Rand, _ int, v []float32) {
 				for j := range v {
@@ -126,7 +126,7 @@ func TestPad(t *testing.T) {
 		for i := range c.before {
 			y[2+i] += c.before[i] + c.after[i]
 		}
-		attr := plan.Attr{Pad: c.before, PadEnd: c.after}
+		attr := plan.KernelAttr{Pad: c.before, PadEnd: c.after}
 		for _, n := range []node{
 			{op: plan.OpPad, attr: attr, in: [][]int{c.shape}, out: [][]int{y}},
 			{op: plan.OpPadBackward, attr: attr, in: [][]int{y}, out: [][]int{c.shape}},
@@ -157,8 +157,8 @@ func TestReshape(t *testing.T) {
 func TestActivations(t *testing.T) {
 	for _, s := range append(maps(), []int{3, 5}, []int{11}) {
 		for _, n := range []node{
-			{op: plan.OpLeakyReLU, attr: plan.Attr{Slope: 0.01}, in: [][]int{s}, out: [][]int{s}},
-			{op: plan.OpLeakyReLUBackward, attr: plan.Attr{Slope: 1.5}, in: [][]int{s, s}, out: [][]int{s}},
+			{op: plan.OpLeakyReLU, attr: plan.KernelAttr{Slope: 0.01}, in: [][]int{s}, out: [][]int{s}},
+			{op: plan.OpLeakyReLUBackward, attr: plan.KernelAttr{Slope: 1.5}, in: [][]int{s, s}, out: [][]int{s}},
 			{op: plan.OpTanh, in: [][]int{s}, out: [][]int{s}},
 			{op: plan.OpTanhBackward, in: [][]int{s, s}, out: [][]int{s}},
 			{op: plan.OpReLU, in: [][]int{s}, out: [][]int{s}},
@@ -182,8 +182,8 @@ func TestL1(t *testing.T) {
 				}
 			}
 			for _, n := range []node{
-				{op: plan.OpL1, attr: plan.Attr{ExpWeight: weight}, in: [][]int{s, s}, out: [][]int{{1}}, fill: small},
-				{op: plan.OpL1Backward, attr: plan.Attr{ExpWeight: weight}, in: [][]int{s, s, {1}}, out: [][]int{s}, fill: small},
+				{op: plan.OpL1, attr: plan.KernelAttr{ExpWeight: weight}, in: [][]int{s, s}, out: [][]int{{1}}, fill: small},
+				{op: plan.OpL1Backward, attr: plan.KernelAttr{ExpWeight: weight}, in: [][]int{s, s, {1}}, out: [][]int{s}, fill: small},
 			} {
 				t.Run(fmt.Sprintf("%s/%v/%v", n.op, s, weight), func(t *testing.T) { n.agrees(t, 2e-6) })
 			}
@@ -203,8 +203,8 @@ func TestDiceBCE(t *testing.T) {
 		}
 		for _, weight := range []float64{0.001, 0.3, 1} {
 			for _, n := range []node{
-				{op: plan.OpDiceBCE, attr: plan.Attr{DiceWeight: weight}, in: [][]int{s, s}, out: [][]int{{1}}, fill: masks},
-				{op: plan.OpDiceBCEBackward, attr: plan.Attr{DiceWeight: weight}, in: [][]int{s, s, {1}}, out: [][]int{s}, fill: masks},
+				{op: plan.OpDiceBCE, attr: plan.KernelAttr{DiceWeight: weight}, in: [][]int{s, s}, out: [][]int{{1}}, fill: masks},
+				{op: plan.OpDiceBCEBackward, attr: plan.KernelAttr{DiceWeight: weight}, in: [][]int{s, s, {1}}, out: [][]int{s}, fill: masks},
 			} {
 				t.Run(fmt.Sprintf("%s/%v/%v", n.op, s, weight), func(t *testing.T) { n.agrees(t, 1e-5) })
 			}
@@ -228,8 +228,8 @@ func TestSoftmax(t *testing.T) {
 		}
 		for _, smoothing := range []float64{0, 0.1} {
 			for _, n := range []node{
-				{op: plan.OpSoftmaxCrossEntropy, attr: plan.Attr{Smoothing: smoothing}, in: [][]int{z, target}, out: [][]int{{1}}, fill: fill},
-				{op: plan.OpSoftmaxCrossEntropyBackward, attr: plan.Attr{Smoothing: smoothing}, in: [][]int{z, target, {1}}, out: [][]int{z}, fill: fill},
+				{op: plan.OpSoftmaxCrossEntropy, attr: plan.KernelAttr{Smoothing: smoothing}, in: [][]int{z, target}, out: [][]int{{1}}, fill: fill},
+				{op: plan.OpSoftmaxCrossEntropyBackward, attr: plan.KernelAttr{Smoothing: smoothing}, in: [][]int{z, target, {1}}, out: [][]int{z}, fill: fill},
 			} {
 				t.Run(fmt.Sprintf("%s/%v/%v", n.op, c, smoothing), func(t *testing.T) { n.agrees(t, 2e-6) })
 			}
@@ -271,7 +271,7 @@ func TestPixelCrossEntropy(t *testing.T) {
 		for i := range weights {
 			weights[i] = float64(i) / 2
 		}
-		for _, attr := range []plan.Attr{{}, {ClassWeights: weights}, {DiceWeight: 0.3}, {DiceWeight: 0.3, ClassWeights: weights}, {DiceWeight: 1}} {
+		for _, attr := range []plan.KernelAttr{{}, {ClassWeights: weights}, {DiceWeight: 0.3}, {DiceWeight: 0.3, ClassWeights: weights}, {DiceWeight: 1}} {
 			attr.Ignore = ignored
 			for _, n := range []node{
 				{op: plan.OpPixelCrossEntropy, attr: attr, in: [][]int{s, target}, out: [][]int{{1}}, fill: fill},
@@ -288,7 +288,7 @@ func TestPixelCrossEntropy(t *testing.T) {
 func TestPixelTargets(t *testing.T) {
 	const ignored = 255
 	z, target := []int{2, 3, 2, 2}, []int{2, 1, 2, 2}
-	attr := plan.Attr{Ignore: ignored, DiceWeight: 0.5}
+	attr := plan.KernelAttr{Ignore: ignored, DiceWeight: 0.5}
 	all := func(_ *rand.Rand, i int, v []float32) {
 		if i == 1 {
 			for j := range v {
@@ -343,13 +343,13 @@ func TestPixelCrossEntropyAgainstTorch(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		shape []int
-		attr  plan.Attr
+		attr  plan.KernelAttr
 	}{
-		"pixel cross-entropy":                                     {[]int{2, 4, 3, 3}, plan.Attr{}},
-		"pixel cross-entropy, weighted":                           {[]int{2, 4, 3, 3}, plan.Attr{ClassWeights: []float64{0.5, 2, 0, 1}}},
-		"pixel cross-entropy of 2 classes, and Dice":              {[]int{3, 2, 2, 3}, plan.Attr{ClassWeights: []float64{1, 3}, DiceWeight: 0.25}},
-		"pixel cross-entropy of 20 classes of a volume, and Dice": {[]int{2, classes, 2, 1, 3}, plan.Attr{ClassWeights: ramp, DiceWeight: 0.5}},
-		"Dice of 4 classes":                                       {[]int{2, 4, 3, 3}, plan.Attr{DiceWeight: 1}},
+		"pixel cross-entropy":                                     {[]int{2, 4, 3, 3}, plan.KernelAttr{}},
+		"pixel cross-entropy, weighted":                           {[]int{2, 4, 3, 3}, plan.KernelAttr{ClassWeights: []float64{0.5, 2, 0, 1}}},
+		"pixel cross-entropy of 2 classes, and Dice":              {[]int{3, 2, 2, 3}, plan.KernelAttr{ClassWeights: []float64{1, 3}, DiceWeight: 0.25}},
+		"pixel cross-entropy of 20 classes of a volume, and Dice": {[]int{2, classes, 2, 1, 3}, plan.KernelAttr{ClassWeights: ramp, DiceWeight: 0.5}},
+		"Dice of 4 classes":                                       {[]int{2, 4, 3, 3}, plan.KernelAttr{DiceWeight: 1}},
 	} {
 		f := fixtures[slices.IndexFunc(fixtures, func(f fixture) bool { return f.Name == name })]
 		target := slices.Clone(c.shape)

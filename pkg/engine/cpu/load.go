@@ -52,7 +52,7 @@ func (e *Engine) load(p *plan.Program, share engine.Executable) (*loader, error)
 	}
 	x.data = l.data
 	l.layOutGradients()
-	l.chooseOrigins()
+	l.chooseTensorOrigins()
 	l.layOutActivations()
 	l.fillConstants()
 	for at := range p.Kernels {
@@ -119,7 +119,7 @@ func checkKernel(p *plan.Program, k plan.Kernel) error {
 			return fmt.Errorf("tensor %q has shape %v: the operation needs %d dimensions or more", t.Name, t.Shape, least)
 		case slices.Min(t.Shape) < 1:
 			return fmt.Errorf("tensor %q has shape %v: every dimension must be at least 1", t.Name, t.Shape)
-		case max(tensor.ActivationLayout.Size(to4D(t.Shape)), tensor.WeightLayout.Size(to4D(t.Shape))) > maxTensorFloats:
+		case max(tensor.ActivationLayout.FloatCount(shapeTo4D(t.Shape)), tensor.WeightLayout.FloatCount(shapeTo4D(t.Shape))) > maxTensorFloats:
 			return fmt.Errorf("tensor %q of shape %v is too large: this engine supports at most 2 GiB per tensor", t.Name, t.Shape)
 		}
 	}
@@ -151,12 +151,12 @@ func minDimensions(op plan.Op) int {
 // maxTensorFloats limits the size of a tensor, so that offsets in bytes fit into an int32.
 const maxTensorFloats = 1 << 29
 
-// to4D is like tensor.To4D, but returns [1,n,1,1] for a vector of n elements.
-func to4D(s []int) []int {
+// shapeTo4D is like tensor.To4D, but returns [1,n,1,1] for a vector of n elements.
+func shapeTo4D(s []int) []int {
 	if len(s) == 1 {
 		return []int{1, s[0], 1, 1}
 	}
-	return tensor.To4D(s)
+	return tensor.ShapeTo4D(s)
 }
 
 // chooseLayouts chooses the layout of each tensor. Tensors that convolutions use as
@@ -277,7 +277,7 @@ func (l *loader) layOutActivations() {
 	p := l.program
 	life := make([]plan.BufferLifetime, len(p.Tensors))
 	for i, t := range p.Tensors {
-		life[i] = plan.BufferLifetime{Size: tensor.RoundUp(l.layouts[i].Size(t.Shape), tensor.AlignmentFloats), First: len(p.Kernels), Last: -1}
+		life[i] = plan.BufferLifetime{Size: tensor.RoundUp(l.layouts[i].FloatCount(t.Shape), tensor.AlignmentFloats), First: len(p.Kernels), Last: -1}
 	}
 	for i := range p.Kernels {
 		l.forEachStoredTensor(i, func(id int) { life[id].First, life[id].Last = min(life[id].First, i), max(life[id].Last, i) })
@@ -308,15 +308,15 @@ func (l *loader) layOutActivations() {
 	}
 	l.x.inputs = kernel.NewAlignedFloats(fixed)
 	for id, offset := range at {
-		n := l.layouts[id].Size(p.Tensors[id].Shape)
+		n := l.layouts[id].FloatCount(p.Tensors[id].Shape)
 		l.data[id] = l.x.inputs[offset : offset+n : offset+n]
 	}
-	indexed, lives := l.listMaxIndexes()
+	indexed, lives := l.listMaxPoolIndexes()
 	list = append(list, lives...)
 	offsets, total := plan.LayOutArena(list)
 	l.x.arena = kernel.NewAlignedFloats(total)
 	for i, id := range ids {
-		n := l.layouts[id].Size(p.Tensors[id].Shape)
+		n := l.layouts[id].FloatCount(p.Tensors[id].Shape)
 		l.data[id] = l.x.arena[offsets[i] : offsets[i]+n : offsets[i]+n]
 	}
 	for id, o := range l.origins {

@@ -8,15 +8,15 @@ import (
 	"lockstep/pkg/engine/cpu/internal/tensor"
 )
 
-const slotPrefix = "optimizer."
+const optimizerSlotPrefix = "optimizer."
 
 // Names returns the names of all parameters, states and possible optimizer slots. They are
 // the same for every optimizer, so that all ranks agree.
 func (x *executable) Names() []string {
 	names := append(append([]string(nil), x.store.paramSeq...), x.store.stateSeq...)
-	for _, slot := range slotNames() {
+	for _, slot := range optimizerSlotNames() {
 		for _, p := range x.store.paramSeq {
-			names = append(names, slotPrefix+slot+"."+p)
+			names = append(names, optimizerSlotPrefix+slot+"."+p)
 		}
 	}
 	return names
@@ -25,11 +25,11 @@ func (x *executable) Names() []string {
 // parseSlotName parses the name of an optimizer slot, "optimizer.<slot>.<param>". r is the
 // parameter's region. ok is false if name is not the name of a slot.
 func (x *executable) parseSlotName(name string) (slot string, r tensorRegion, ok bool) {
-	rest, isSlot := strings.CutPrefix(name, slotPrefix)
+	rest, isSlot := strings.CutPrefix(name, optimizerSlotPrefix)
 	if !isSlot {
 		return "", tensorRegion{}, false
 	}
-	for _, slot := range slotNames() {
+	for _, slot := range optimizerSlotNames() {
 		if param, found := strings.CutPrefix(rest, slot+"."); found {
 			r, ok := x.store.paramAt[param]
 			return slot, r, ok
@@ -85,7 +85,7 @@ func (x *executable) Set(name string, v []float64) error {
 		if x.store.slots[slot] == nil && !slices.ContainsFunc(v, func(f float64) bool { return f != 0 }) {
 			return nil // a slot that does not exist is zero, and needs no memory
 		}
-		flat = x.store.ensureSlot(slot)
+		flat = x.store.ensureOptimizerSlot(slot)
 	}
 	tensor.Pack(r.layout, r.shape, r.view(flat), v)
 	return nil

@@ -25,7 +25,7 @@ func TestBatchNorm(t *testing.T) {
 		for _, relu := range []bool{false, true} {
 			for _, training := range []bool{false, true} {
 				n := node{
-					op: plan.OpBatchNorm, attr: plan.Attr{Training: training, ReLU: relu, Epsilon: 1e-5, Momentum: 0.1},
+					op: plan.OpBatchNorm, attr: plan.KernelAttr{Training: training, ReLU: relu, Epsilon: 1e-5, Momentum: 0.1},
 					in: [][]int{s, c, c, c, c}, out: [][]int{s, c, c}, state: []int{3, 4},
 					fill: func(_ *rand.Rand, i int, v []float32) {
 						for j := range v {
@@ -41,7 +41,7 @@ func TestBatchNorm(t *testing.T) {
 				t.Run(fmt.Sprintf("%v/relu-%v/training-%v", s, relu, training), func(t *testing.T) { n.agrees(t, 2e-5) })
 			}
 			n := node{
-				op: plan.OpBatchNormBackward, attr: plan.Attr{Training: true, ReLU: relu, Epsilon: 1e-5},
+				op: plan.OpBatchNormBackward, attr: plan.KernelAttr{Training: true, ReLU: relu, Epsilon: 1e-5},
 				in: [][]int{s, c, c, c, s}, out: [][]int{s, c, c},
 			}
 			if relu {
@@ -105,7 +105,7 @@ func TestChannels(t *testing.T) {
 		for _, n := range []node{
 			{op: plan.OpConcat, in: [][]int{a, b}, out: [][]int{y}},
 			{op: plan.OpSlice, in: [][]int{y}, out: [][]int{a}},
-			{op: plan.OpSlice, attr: plan.Attr{Offset: c[0]}, in: [][]int{y}, out: [][]int{b}},
+			{op: plan.OpSlice, attr: plan.KernelAttr{Offset: c[0]}, in: [][]int{y}, out: [][]int{b}},
 		} {
 			t.Run(fmt.Sprintf("%s/%d/%v", n.op, n.attr.Offset, c), func(t *testing.T) { n.agrees(t, 0) })
 		}
@@ -116,7 +116,7 @@ func TestChannels(t *testing.T) {
 func TestMaxPool(t *testing.T) {
 	for _, s := range [][]int{{2, 3, 8, 6}, {1, 17, 9, 11}, {3, 8, 5, 5}} {
 		for _, w := range [][2]int{{2, 2}, {3, 2}, {2, 3}, {3, 1}, {1, 1}} {
-			attr := plan.Attr{Kernel: []int{w[0], w[0]}, Stride: []int{w[1], w[1]}}
+			attr := plan.KernelAttr{Kernel: []int{w[0], w[0]}, Stride: []int{w[1], w[1]}}
 			y := []int{s[0], s[1], (s[2]-w[0])/w[1] + 1, (s[3]-w[0])/w[1] + 1}
 			coarse := func(_ *rand.Rand, _ int, v []float32) {
 				for j := range v {
@@ -134,7 +134,7 @@ func TestMaxPool(t *testing.T) {
 					coarse(rng, i, v)
 					values = v
 				case 1: // y, the maxima of x
-					enginetest.MaxPool(values, v, s, y, w[0], w[1])
+					enginetest.ReferenceMaxPool(values, v, s, y, w[0], w[1])
 				}
 			}
 			t.Run(fmt.Sprintf("backward/%v/%v", s, w), func(t *testing.T) { back.agrees(t, 1e-6) })

@@ -86,7 +86,7 @@ func (l *loader) prepareOptimizer() {
 		}
 		o.allowed = append(o.allowed, len(o.pieces))
 	}
-	o.adam, o.sgd, o.update.Run = x.applyAdam, x.applySGD, x.updatePiece
+	o.adam, o.sgd, o.update.Run = x.applyAdam, x.applySGD, x.updateParameterPiece
 }
 
 // lastKernelUsing returns the index of the last kernel that uses parameter q or its gradient.
@@ -110,7 +110,7 @@ func (l *loader) lastKernelUsing(q plan.Param) int {
 	return last
 }
 
-func (x *executable) updatePiece(thread, piece int) {
+func (x *executable) updateParameterPiece(thread, piece int) {
 	if !x.trace.on {
 		x.optimizer.apply(x.optimizer.pieces[piece])
 		return
@@ -173,12 +173,12 @@ func (x *executable) clipGradients(maxNorm float64) {
 	o.squares = slices.Grow(o.squares[:0], len(o.clipped))[:len(o.clipped)]
 	x.runTask("clip", partOptimizer, threads.Task{Items: len(o.clipped), Run: func(_ *threads.Worker, lo, hi int) {
 		for i := lo; i < hi; i++ {
-			var sums [kernel.DeviationFloats]float32
+			var sums [kernel.DeviationSumFloats]float32
 			o.squares[i] = 0
 			s := o.clipped[i]
-			for at := 0; at < s.size; at += workspace.MaxChunkPixels * kernel.Lanes {
+			for at := 0; at < s.size; at += workspace.MaxFloat32SumPixels * kernel.Lanes {
 				clear(sums[:])
-				k.Deviations(&x.gradients.flat[s.grad+at], min(workspace.MaxChunkPixels, (s.size-at)/kernel.Lanes), &sums[0])
+				k.Deviations(&x.gradients.flat[s.grad+at], min(workspace.MaxFloat32SumPixels, (s.size-at)/kernel.Lanes), &sums[0])
 				for _, v := range sums[2*kernel.Lanes:] {
 					o.squares[i] += float64(v)
 				}
@@ -198,7 +198,7 @@ func (x *executable) clipGradients(maxNorm float64) {
 // newScalingTask returns a task that multiplies the pieces of flat by f. start returns the
 // index in flat where piece s begins.
 func (x *executable) newScalingTask(flat []float32, f float32, start func(s parameterSegment) int) threads.Task {
-	scale := newScaleConstants(f)
+	scale := newScaleNormConstants(f)
 	return threads.Task{Items: len(x.optimizer.clipped), Run: func(_ *threads.Worker, lo, hi int) {
 		for _, s := range x.optimizer.clipped[lo:hi] {
 			x.work.Set.Normalize(&flat[start(s)], &flat[start(s)], &scale[0], s.size/kernel.Lanes)
@@ -206,9 +206,9 @@ func (x *executable) newScalingTask(flat []float32, f float32, start func(s para
 	}}
 }
 
-// newScaleConstants returns constants for kernel.Set.Normalize that multiply by f.
-func newScaleConstants(f float32) []float32 {
-	scale := kernel.NewAlignedFloats(kernel.NormFloats)
+// newScaleNormConstants returns constants for kernel.Set.Normalize that multiply by f.
+func newScaleNormConstants(f float32) []float32 {
+	scale := kernel.NewAlignedFloats(kernel.NormConstantFloats)
 	for i := range kernel.Lanes {
 		kernel.SetNormConstants(scale, i, f, 0, float32(math.Inf(-1)))
 	}
@@ -229,7 +229,7 @@ func (x *executable) updateByLayer(u optim.Update) error {
 		r := x.store.paramAt[name]
 		t := optim.Tensor32{Weights: r.view(x.store.params), Gradient: at.view(x.gradients.flat), Vector: len(r.shape) == 1}
 		for _, slot := range slots {
-			t.Slots = append(t.Slots, r.view(x.store.ensureSlot(slot)))
+			t.Slots = append(t.Slots, r.view(x.store.ensureOptimizerSlot(slot)))
 		}
 		list = append(list, t)
 	}
@@ -251,8 +251,8 @@ func (x *executable) prepareUpdate(u *optim.Update) {
 	case optim.RuleAdam, optim.RuleAdamW:
 		// Kingma and Ba, Adam (arXiv:1412.6980), algorithm 1, with the bias
 		// corrections 1−β^t drawn out of the loop.
-		x.store.ensureSlot(slotM)
-		x.store.ensureSlot(slotV)
+		x.store.ensureOptimizerSlot(slotM)
+		x.store.ensureOptimizerSlot(slotV)
 		t := float64(u.Step)
 		o.constants = [kernel.Lanes]float32{
 			float32(u.WeightDecay), float32(u.Beta1), float32(1 - u.Beta1), float32(u.Beta2), float32(1 - u.Beta2),
@@ -262,13 +262,13 @@ func (x *executable) prepareUpdate(u *optim.Update) {
 		if u.Rule == optim.RuleAdamW { // the decay applies to the weights, not to the gradients
 			o.constants[0] = 0
 			if u.WeightDecay != 0 {
-				o.keep = newScaleConstants(float32(1 - u.LearningRate*u.WeightDecay))
+				o.keep = newScaleNormConstants(float32(1 - u.LearningRate*u.WeightDecay))
 			}
 		}
 		o.apply = o.adam
 	case optim.RuleSGD:
 		if u.Momentum != 0 {
-			x.store.ensureSlot(slotMomentum)
+			x.store.ensureOptimizerSlot(slotMomentum)
 		}
 		o.constants = [kernel.Lanes]float32{float32(u.WeightDecay), float32(u.Momentum), float32(u.LearningRate)}
 		o.ahead = [kernel.Lanes]float32{}
@@ -298,8 +298,8 @@ func (x *executable) updateParameters(u *optim.Update, early bool) error {
 		return x.updateByLayer(*u)
 	}
 	if !early {
-		x.engine.threads.StartBackground(&o.update)
+		x.engine.threads.StartBackgroundWork(&o.update)
 	}
-	x.engine.threads.FinishBackground(&o.update, len(o.pieces), x.workers)
+	x.engine.threads.FinishBackgroundWork(&o.update, len(o.pieces), x.workers)
 	return nil
 }

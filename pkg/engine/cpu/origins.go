@@ -37,12 +37,12 @@ type operandSupport struct {
 	part bool // operands that are part of a larger tensor
 }
 
-// chooseOrigins chooses the tensors that need no memory of their own, so that operations
+// chooseTensorOrigins chooses the tensors that need no memory of their own, so that operations
 // that only move or scale values need no pass over memory. Such a tensor is the output of a
 // batch norm, a concatenation or a slice, if all its readers can read the operands instead,
-// or a gradient that can overwrite another tensor. chooseOrigins runs before memory is laid
+// or a gradient that can overwrite another tensor. chooseTensorOrigins runs before memory is laid
 // out. Without Options.Fuse all tensors have memory of their own.
-func (l *loader) chooseOrigins() {
+func (l *loader) chooseTensorOrigins() {
 	l.origins = make([]tensorOrigin, len(l.program.Tensors))
 	l.inPlace = make([]bool, len(l.program.Kernels))
 	l.matchMaxPoolGradients()
@@ -122,7 +122,7 @@ func (l *loader) chooseSliceOrigin(_ int, k plan.Kernel) {
 	}
 	t := k.In[0]
 	channels := l.program.Tensors[t].Shape[1]
-	taken := make([]bool, tensor.ChannelBlocks(channels))
+	taken := make([]bool, tensor.ChannelBlockCount(channels))
 	var list []plan.Kernel
 	for _, r := range l.program.Kernels {
 		if !slices.Contains(r.In, t) {
@@ -136,7 +136,7 @@ func (l *loader) chooseSliceOrigin(_ int, k plan.Kernel) {
 		if end%kernel.Lanes != 0 && end != channels {
 			return // its last block holds other channels in place of padding
 		}
-		for b := r.Attr.Offset / kernel.Lanes; b < tensor.ChannelBlocks(end); b++ {
+		for b := r.Attr.Offset / kernel.Lanes; b < tensor.ChannelBlockCount(end); b++ {
 			if taken[b] {
 				return // overwriting one of the slices would change the other
 			}
@@ -154,7 +154,7 @@ func (l *loader) chooseNormOrigin(_ int, k plan.Kernel) {
 		return
 	}
 	if l.allReadersSupport(k.Out[0], func(s operandSupport) bool { return s.norm }) {
-		l.origins[k.Out[0]] = tensorOrigin{kind: normalized, sources: k.In, norm: kernel.NewAlignedFloats(tensor.ChannelBlocks(l.program.Tensors[k.Out[0]].Shape[1]) * kernel.NormFloats)}
+		l.origins[k.Out[0]] = tensorOrigin{kind: normalized, sources: k.In, norm: kernel.NewAlignedFloats(tensor.ChannelBlockCount(l.program.Tensors[k.Out[0]].Shape[1]) * kernel.NormConstantFloats)}
 	}
 }
 
@@ -282,10 +282,10 @@ func (l *loader) forEachStoredTensor(index int, f func(id int)) {
 	}
 }
 
-// shouldComputeStatistics reports whether the kernel with the given index should compute the
+// shouldComputeNormStatistics reports whether the kernel with the given index should compute the
 // statistics of its output. It should if Options.Fuse is set and the next kernel is a batch
 // norm in training that normalizes this output.
-func (l *loader) shouldComputeStatistics(index int) bool {
+func (l *loader) shouldComputeNormStatistics(index int) bool {
 	kernels := l.program.Kernels
 	return l.fuse && index+1 < len(kernels) && kernels[index+1].Op == plan.OpBatchNorm && kernels[index+1].Attr.Training && kernels[index+1].In[0] == kernels[index].Out[0]
 }

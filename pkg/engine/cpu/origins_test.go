@@ -100,7 +100,7 @@ func (p *randomProgram) like(id, channels int) int {
 	return id
 }
 
-func (p *randomProgram) call(op plan.Op, a plan.Attr, in, out []int) {
+func (p *randomProgram) call(op plan.Op, a plan.KernelAttr, in, out []int) {
 	p.Kernels = append(p.Kernels, plan.Kernel{Op: op, Name: "layer", Attr: a, In: in, Out: out})
 }
 
@@ -111,10 +111,10 @@ func (p *randomProgram) step() {
 	c := s[1]
 	vector := func() int { return p.tensor(plan.Input, c) }
 	channels := []int{8, 16, 5, 24}[p.rng.IntN(4)]
-	one := plan.Attr{Stride: []int{1, 1}, Pad: []int{1, 1}}
-	two := plan.Attr{Kernel: []int{2, 2}, Stride: []int{2, 2}}
-	point := plan.Attr{Stride: []int{1, 1}, Pad: []int{0, 0}}
-	norm := plan.Attr{Training: true, ReLU: p.rng.IntN(2) == 0, Epsilon: 1e-3, Momentum: 0.1}
+	one := plan.KernelAttr{Stride: []int{1, 1}, Pad: []int{1, 1}}
+	two := plan.KernelAttr{Kernel: []int{2, 2}, Stride: []int{2, 2}}
+	point := plan.KernelAttr{Stride: []int{1, 1}, Pad: []int{0, 0}}
+	norm := plan.KernelAttr{Training: true, ReLU: p.rng.IntN(2) == 0, Epsilon: 1e-3, Momentum: 0.1}
 	switch p.rng.IntN(11) {
 	case 0, 1: // a convolution, often followed by a batch norm and another convolution
 		y := p.like(x, channels)
@@ -158,18 +158,18 @@ func (p *randomProgram) step() {
 					other = id
 				}
 			}
-			p.call(plan.OpAdd, plan.Attr{}, []int{d, other}, []int{p.like(x, c)})
+			p.call(plan.OpAdd, plan.KernelAttr{}, []int{d, other}, []int{p.like(x, c)})
 		}
 	case 6: // a concatenation followed by a convolution
 		b := p.any()
 		both := c + p.Tensors[b].Shape[1]
 		y := p.like(x, both)
-		p.call(plan.OpConcat, plan.Attr{}, []int{x, b}, []int{y})
+		p.call(plan.OpConcat, plan.KernelAttr{}, []int{x, b}, []int{y})
 		if p.rng.IntN(3) > 0 {
 			p.maps = p.maps[:len(p.maps)-1]
 			p.call(plan.OpConv, one, []int{y, p.tensor(plan.Input, channels, both, 3, 3)}, []int{p.like(x, channels)})
 		} else {
-			p.call(plan.OpReLU, plan.Attr{}, []int{y}, []int{p.like(x, both)})
+			p.call(plan.OpReLU, plan.KernelAttr{}, []int{y}, []int{p.like(x, both)})
 		}
 	case 7: // slices of what nothing else reads
 		all := c + 8 + 2*p.rng.IntN(2) // two more than the slices hold
@@ -178,9 +178,9 @@ func (p *randomProgram) step() {
 		p.call(plan.OpConv, one, []int{x, p.tensor(plan.Input, all, c, 3, 3)}, []int{t})
 		a, b := p.like(x, 8), p.like(x, c)
 		p.maps = p.maps[:len(p.maps)-2]
-		p.call(plan.OpSlice, plan.Attr{}, []int{t}, []int{a})
-		p.call(plan.OpSlice, plan.Attr{Offset: 8}, []int{t}, []int{b})
-		p.call(plan.OpBiasBackward, plan.Attr{}, []int{b}, []int{p.tensor(plan.Output, c)})
+		p.call(plan.OpSlice, plan.KernelAttr{}, []int{t}, []int{a})
+		p.call(plan.OpSlice, plan.KernelAttr{Offset: 8}, []int{t}, []int{b})
+		p.call(plan.OpBiasBackward, plan.KernelAttr{}, []int{b}, []int{p.tensor(plan.Output, c)})
 		p.call(plan.OpConvTranspose, one, []int{a, p.tensor(plan.Input, 8, channels, 3, 3)}, []int{p.like(x, channels)})
 		p.call(plan.OpConvBackwardWeights, point, []int{x, a}, []int{p.tensor(plan.Output, 8, c, 1, 1)})
 		p.call(plan.OpConvBackwardWeights, one, []int{b, x}, []int{p.tensor(plan.Output, c, c, 3, 3)})
@@ -190,7 +190,7 @@ func (p *randomProgram) step() {
 			p.call(plan.OpMaxPool, two, []int{x}, []int{y})
 			p.call(plan.OpMaxPoolBackward, two, []int{x, y, p.tensor(plan.Input, s[0], c, s[2]/2, s[3]/2)}, []int{d})
 			sum := p.like(x, c)
-			p.call(plan.OpAdd, plan.Attr{}, []int{b, d}, []int{sum})
+			p.call(plan.OpAdd, plan.KernelAttr{}, []int{b, d}, []int{sum})
 			b = sum
 			if p.rng.IntN(2) == 0 {
 				p.maps = p.maps[:len(p.maps)-1]
@@ -200,23 +200,23 @@ func (p *randomProgram) step() {
 		if p.rng.IntN(3) == 0 {
 			overlap = p.like(x, c)
 			p.maps = p.maps[:len(p.maps)-1]
-			p.call(plan.OpSlice, plan.Attr{Offset: 8}, []int{t}, []int{overlap})
+			p.call(plan.OpSlice, plan.KernelAttr{Offset: 8}, []int{t}, []int{overlap})
 		}
-		p.call(plan.OpBatchNormBackward, plan.Attr{Training: true}, []int{x, vector(), vector(), vector(), b}, []int{p.like(x, c), p.tensor(plan.Output, c), p.tensor(plan.Output, c)})
+		p.call(plan.OpBatchNormBackward, plan.KernelAttr{Training: true}, []int{x, vector(), vector(), vector(), b}, []int{p.like(x, c), p.tensor(plan.Output, c), p.tensor(plan.Output, c)})
 		if overlap >= 0 {
-			p.call(plan.OpBiasBackward, plan.Attr{}, []int{overlap}, []int{p.tensor(plan.Output, c)})
+			p.call(plan.OpBiasBackward, plan.KernelAttr{}, []int{overlap}, []int{p.tensor(plan.Output, c)})
 		}
 	case 10: // slices, sometimes overlapping
 		cut := min(c-1, 8)
 		if c < 2 {
 			return
 		}
-		p.call(plan.OpSlice, plan.Attr{}, []int{x}, []int{p.like(x, cut)})
-		p.call(plan.OpSlice, plan.Attr{Offset: cut - p.rng.IntN(2)*min(cut, 8)}, []int{x}, []int{p.like(x, 1)})
-		p.call(plan.OpSlice, plan.Attr{Offset: cut}, []int{x}, []int{p.like(x, c-cut)})
+		p.call(plan.OpSlice, plan.KernelAttr{}, []int{x}, []int{p.like(x, cut)})
+		p.call(plan.OpSlice, plan.KernelAttr{Offset: cut - p.rng.IntN(2)*min(cut, 8)}, []int{x}, []int{p.like(x, 1)})
+		p.call(plan.OpSlice, plan.KernelAttr{Offset: cut}, []int{x}, []int{p.like(x, c-cut)})
 	case 8:
-		p.call(plan.OpReLU, plan.Attr{}, []int{x}, []int{p.like(x, c)})
-		p.call(plan.OpBiasBackward, plan.Attr{}, []int{x}, []int{p.tensor(plan.Output, c)})
+		p.call(plan.OpReLU, plan.KernelAttr{}, []int{x}, []int{p.like(x, c)})
+		p.call(plan.OpBiasBackward, plan.KernelAttr{}, []int{x}, []int{p.tensor(plan.Output, c)})
 	case 9: // gradients of weights
 		b := p.any()
 		k := p.Tensors[b].Shape[1]

@@ -28,9 +28,9 @@ func (l *loader) matchMaxPoolGradients() {
 	}
 }
 
-// listMaxIndexes returns the kernels that store indexes of maxima, and the lifetime of each
+// listMaxPoolIndexes returns the kernels that store indexes of maxima, and the lifetime of each
 // kernel's indexes.
-func (l *loader) listMaxIndexes() (kernels []int, lifetimes []plan.BufferLifetime) {
+func (l *loader) listMaxPoolIndexes() (kernels []int, lifetimes []plan.BufferLifetime) {
 	place := map[int]int{} // kernel → position in the lists
 	for at, k := range l.program.Kernels {
 		if k.Op != plan.OpMaxPool && k.Op != plan.OpMaxPoolBackward {
@@ -45,7 +45,7 @@ func (l *loader) listMaxIndexes() (kernels []int, lifetimes []plan.BufferLifetim
 			}
 			i = len(kernels)
 			place[from] = i
-			size := l.layouts[y].Size(l.program.Tensors[y].Shape) / 4 // bytes
+			size := l.layouts[y].FloatCount(l.program.Tensors[y].Shape) / 4 // bytes
 			kernels, lifetimes = append(kernels, at), append(lifetimes, plan.BufferLifetime{Size: tensor.RoundUp(size, tensor.AlignmentFloats), First: at})
 		}
 		lifetimes[i].Last = at

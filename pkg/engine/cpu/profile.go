@@ -145,7 +145,7 @@ func (x *executable) endTrace() error {
 	first := len(p.done)
 	p.done = append(append(p.done, p.ahead...), x.trace.spans...)
 	p.ahead, x.trace.spans = nil, nil
-	p.finishPass(&p.done) // the trace may be written below
+	p.finishTracedPass(&p.done) // the trace may be written below
 	for i, list := range x.trace.threads {
 		p.done = append(p.done, list...)
 		x.trace.threads[i] = nil
@@ -201,12 +201,12 @@ func (e *Engine) BeginPass(name, part string) (end func()) {
 	return func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.finishPass(&p.ahead)
+		p.finishTracedPass(&p.ahead)
 	}
 }
 
-// finishPass adds the running pass, if any, to list. The caller must hold p.mu.
-func (p *profiler) finishPass(list *[]traceSpan) {
+// finishTracedPass adds the running pass, if any, to list. The caller must hold p.mu.
+func (p *profiler) finishTracedPass(list *[]traceSpan) {
 	if p.pass == nil {
 		return
 	}

@@ -18,7 +18,7 @@ import (
 // inputs (states where state says so), its outputs the program's outputs.
 type node struct {
 	op      plan.Op
-	attr    plan.Attr
+	attr    plan.KernelAttr
 	in, out [][]int
 	state   []int // indexes in in
 	// fill makes the values of input i; nil for normal ones.
@@ -46,7 +46,7 @@ func openWith(t testing.TB, set string, threads int, convolution string) engine.
 	if wide {
 		set = "go"
 	}
-	if _, err := kernel.ChooseSet(set); err != nil {
+	if _, err := kernel.ChooseKernelSet(set); err != nil {
 		t.Skip(err)
 	}
 	t.Setenv(kernel.InstructionSetEnvVar, set)
@@ -57,7 +57,7 @@ func openWith(t testing.TB, set string, threads int, convolution string) engine.
 		t.Fatal(err)
 	}
 	if wide {
-		e.(*Engine).kernels = kernel.NewPlainGoAVX512Set()
+		e.(*Engine).kernels = kernel.NewPlainGoAVX512KernelSet()
 	}
 	t.Cleanup(func() {
 		if err := e.Close(); err != nil {
@@ -129,7 +129,7 @@ func checkPadding(e engine.Executable) error {
 			continue
 		}
 		used := make([]bool, len(x.data[id]))
-		x.layouts[id].ForEachRun(t.Shape, func(_, at, count, stride int) {
+		x.layouts[id].ForEachStridedRun(t.Shape, func(_, at, count, stride int) {
 			for range count {
 				used[at] = true
 				at += stride

@@ -26,7 +26,7 @@ var bf16Sets = []string{"amx", "avx512_bf16", "go"}
 // instruction set.
 func openBF16(t testing.TB, set string, threads int, convolution string) engine.Engine {
 	t.Helper()
-	if _, err := kernel.ChooseBF16Set(set); err != nil {
+	if _, err := kernel.ChooseBF16KernelSet(set); err != nil {
 		t.Skip(err)
 	}
 	if testing.Short() && set == "go" {
@@ -368,7 +368,7 @@ func TestBF16IsRefused(t *testing.T) {
 		}
 	}
 	t.Setenv(kernel.InstructionSetEnvVar, "")
-	if _, err := New(o); len(kernel.BF16Sets()) == 1 && (err == nil || !strings.Contains(err.Error(), "AVX512_BF16")) {
+	if _, err := New(o); len(kernel.AvailableBF16KernelSets()) == 1 && (err == nil || !strings.Contains(err.Error(), "AVX512_BF16")) {
 		t.Errorf("without AVX512_BF16: error %v", err)
 	}
 	if sets, err := listInstructionSets(precisionBF16); (err == nil) != (len(sets) > 1) {
@@ -378,7 +378,7 @@ func TestBF16IsRefused(t *testing.T) {
 	for _, set := range []string{"amx", "avx512_bf16"} {
 		o.InstructionSet = set
 		_, err := New(o)
-		_, missing := kernel.ChooseBF16Set(set)
+		_, missing := kernel.ChooseBF16KernelSet(set)
 		if want := "is for precision bf16"; err == nil || missing == nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("fp32 with %s: error %v, want %q", set, err, want)
 		}

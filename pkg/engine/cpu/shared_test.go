@@ -14,7 +14,7 @@ var (
 	near           = enginetest.CheckNear
 	largest        = enginetest.MaxMagnitude
 	snapshot       = enginetest.SnapshotTensors
-	truth          = enginetest.NewReference
+	truth          = enginetest.NewReferenceEngine
 	initialise     = enginetest.SetInitialValues
 	feed           = enginetest.SetRandomInputs
 	smallUNet      = enginetest.SmallUNetConfig

@@ -33,8 +33,8 @@ func TestStatistics(t *testing.T) {
 				last(shape(plan.Output, "z", y...), 1, 1), last(shape(plan.Output, "m", 20), 1, 1), last(shape(plan.Output, "inv", 20), 1, 1),
 			},
 			Kernels: []plan.Kernel{
-				{Op: plan.OpConv, Name: "conv", Attr: plan.Attr{Stride: ones, Pad: ones}, In: []int{0, 1, 2}, Out: []int{3}},
-				{Op: plan.OpBatchNorm, Name: "norm", Attr: plan.Attr{Training: true, Epsilon: 1e-5, Momentum: 0.1}, In: []int{3, 4, 5, 6, 7}, Out: []int{8, 9, 10}},
+				{Op: plan.OpConv, Name: "conv", Attr: plan.KernelAttr{Stride: ones, Pad: ones}, In: []int{0, 1, 2}, Out: []int{3}},
+				{Op: plan.OpBatchNorm, Name: "norm", Attr: plan.KernelAttr{Training: true, Epsilon: 1e-5, Momentum: 0.1}, In: []int{3, 4, 5, 6, 7}, Out: []int{8, 9, 10}},
 			},
 		}
 		run := func(e engine.Engine) map[string][]float64 {

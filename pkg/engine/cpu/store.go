@@ -16,7 +16,7 @@ type tensorRegion struct {
 	layout tensor.Layout
 }
 
-func (r tensorRegion) size() int { return r.layout.Size(r.shape) }
+func (r tensorRegion) size() int { return r.layout.FloatCount(r.shape) }
 
 // tensorStore contains parameters, states and optimizer slots, which keep their values from step
 // to step. Several executables may share a store.
@@ -34,8 +34,8 @@ const (
 	slotMomentum = "momentum"
 )
 
-// slotNames lists the slots in the order of Names.
-func slotNames() []string { return []string{slotM, slotV, slotMomentum} }
+// optimizerSlotNames lists the slots in the order of Names.
+func optimizerSlotNames() []string { return []string{slotM, slotV, slotMomentum} }
 
 // paramOrder returns the order of the program's parameters in the flat buffers: bucket by
 // bucket, in the order of each bucket, then the parameters that are in no bucket.
@@ -117,8 +117,8 @@ func (s *tensorStore) checkContains(p *plan.Program, layouts []tensor.Layout) er
 	return nil
 }
 
-// ensureSlot allocates the flat buffer of an optimizer slot, all zeros, if it does not exist yet.
-func (s *tensorStore) ensureSlot(name string) []float32 {
+// ensureOptimizerSlot allocates the flat buffer of an optimizer slot, all zeros, if it does not exist yet.
+func (s *tensorStore) ensureOptimizerSlot(name string) []float32 {
 	if s.slots[name] == nil {
 		s.slots[name] = kernel.NewAlignedFloats(len(s.params))
 	}

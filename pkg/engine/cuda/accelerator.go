@@ -22,7 +22,7 @@ func (e *Engine) Accelerator() *engine.Accelerator {
 func (x *executable) Capabilities() engine.Capabilities {
 	c := engine.Capabilities{
 		Notices: slices.Clone(x.notices), Accelerator: x.engine.Accelerator(),
-		PeakFLOPS: x.engine.PeakFLOPS, Profile: x.engine.Profile, HoldDataset: x.holdDataset,
+		PeakFLOPS: x.engine.PeakFLOPS, Profile: x.engine.Profile, HoldDataset: x.loadDatasetToGPU,
 	}
 	if x.low == device.F16 {
 		c.LossScale, c.SetLossScale = x.lossScale, x.setLossScale

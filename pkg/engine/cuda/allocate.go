@@ -30,7 +30,7 @@ func (x *executable) layOutGradients() {
 			name := p.Tensors[q.Tensor].Name
 			r := region{at, x.layouts[q.Grad]}
 			x.exchange.gradAt[name] = r
-			size := roundUp(r.layout.size(), regionAlignmentElements)
+			size := roundUp(r.layout.paddedElementCount(), regionAlignmentElements)
 			x.update.segments.add(parameterSegment{x.store.paramAt[name].offset, at, size, len(p.Tensors[q.Tensor].Shape) == 1})
 			at += size
 		}
@@ -76,7 +76,7 @@ func (x *executable) layOutActivations() {
 	var arena, fixed int
 	x.memory.locations, arena, fixed = layOutTensors(p, x.loweredProgram)
 	x.memory.arena.bytes, x.memory.fixed.bytes = int64(arena), int64(fixed)
-	put := func(id int, s memorySpace, r region) {
+	put := func(id int, s gpuMemorySpace, r region) {
 		x.memory.locations[id].space, x.memory.locations[id].offset = s, r.offset*x.memory.locations[id].typ.Size()
 	}
 	for _, q := range p.Params {
@@ -97,7 +97,7 @@ func (x *executable) layOutActivations() {
 }
 
 func (x *executable) allocateMemory() error {
-	x.memory.scratch.bytes = alignmentBytes
+	x.memory.scratch.bytes = tensorAlignmentBytes
 	for _, t := range x.tasks {
 		x.memory.scratch.bytes = max(x.memory.scratch.bytes, int64(x.scratchBytes(t)))
 	}
@@ -163,8 +163,8 @@ func (x *executable) fillConstants() error {
 			v[i] = t.Value
 		}
 		l := x.memory.locations[id].layout
-		memory := make([]float32, l.size())
-		pack(l, memory, v)
+		memory := make([]float32, l.paddedElementCount())
+		packToLayout(l, memory, v)
 		if err := x.gpu.writeMemory(x.tensorAddress(id), number.Encode(l.typ, memory)); err != nil {
 			return err
 		}

@@ -72,16 +72,16 @@ func (c *cudnnPlanCall) run(g *gpu, _ driver.Stream) error {
 
 func (c *cudnnPlanCall) label() string { return "cudnn " + c.name }
 
-type gpuCopyCall struct {
+type copyWithinGPUCall struct {
 	dst, src driver.Ptr
 	bytes    int64
 }
 
-func (c *gpuCopyCall) run(g *gpu, s driver.Stream) error {
+func (c *copyWithinGPUCall) run(g *gpu, s driver.Stream) error {
 	return g.explainLostGPU(g.driver.MemcpyDtoDAsync(c.dst, c.src, c.bytes, s))
 }
 
-func (c *gpuCopyCall) label() string { return "copy" }
+func (c *copyWithinGPUCall) label() string { return "copy" }
 
 type clearMemoryCall struct {
 	dst   driver.Ptr
@@ -132,7 +132,7 @@ func (c *matmulCall) run(g *gpu, s driver.Stream) error {
 
 func (c *matmulCall) label() string { return "cublasLt product" }
 
-func (g *gpu) enqueueAll(list []command, s driver.Stream) error {
+func (g *gpu) enqueueCommands(list []command, s driver.Stream) error {
 	for _, c := range list {
 		if err := c.run(g, s); err != nil {
 			return err

@@ -80,11 +80,11 @@ func (x *executable) commandsFor(t loweredTask) ([]command, error) {
 	case plan.OpBCEWithLogits, plan.OpBCEWithLogitsBackward:
 		return g.newKernelCalls(x.bceLaunches(t))
 	case plan.OpL1, plan.OpL1Backward:
-		return g.newKernelCalls(x.l1Launches(t))
+		return g.newKernelCalls(x.l1LossLaunches(t))
 	case plan.OpSoftmaxCrossEntropy, plan.OpSoftmaxCrossEntropyBackward:
 		return g.newKernelCalls(x.softmaxLaunches(t))
 	case opHead, opHeadBackwardData, opHeadBackwardWeights:
-		return g.newKernelCalls(x.headLaunches(t))
+		return g.newKernelCalls(x.headConvolutionLaunches(t))
 	case opBias:
 		y := x.memory.locations[t.out[0]]
 		b := kernels.Bias{Rows: y.positionCount(), Channels: y.paddedChannels(), X: x.featureMap(t.in[0]), Y: x.featureMap(t.out[0]), Bias: x.tensorPointer(t.in[1]), ReLU: t.attr.ReLU}
@@ -213,7 +213,7 @@ func (x *executable) reshapeCommands(t loweredTask) ([]command, error) {
 		if src.form != dst.form || src.typ != dst.typ || src.bytes() != dst.bytes() || src.pitch != dst.pitch {
 			return nil, fmt.Errorf("cannot copy a %s of shape %v to a %s of shape %v", src.form, src.shape, dst.form, dst.shape)
 		}
-		return []command{&gpuCopyCall{x.tensorAddress(t.out[0]), x.tensorAddress(t.in[0]), int64(dst.bytes())}}, nil
+		return []command{&copyWithinGPUCall{x.tensorAddress(t.out[0]), x.tensorAddress(t.in[0]), int64(dst.bytes())}}, nil
 	}
 	planar := kernels.Pointer(x.memory.scratch.ptr)
 	out, err := x.gpu.newKernelCalls(kernels.Transposition{
@@ -228,12 +228,12 @@ func (x *executable) reshapeCommands(t loweredTask) ([]command, error) {
 	return append(out, in...), err
 }
 
-func (x *executable) masterWeights(id int) kernels.Pointer {
+func (x *executable) masterWeightsPointer(id int) kernels.Pointer {
 	r := x.store.paramAt[x.program.Tensors[id].Name]
 	return kernels.Pointer(x.store.masters.ptr.Add(int64(4 * r.offset)))
 }
 
-func (x *executable) headLaunches(t loweredTask) ([]kernels.Launch, error) {
+func (x *executable) headConvolutionLaunches(t loweredTask) ([]kernels.Launch, error) {
 	h := kernels.HeadConvolution{Partial: kernels.Pointer(x.memory.scratch.ptr)}
 	rows := func(id int) {
 		h.Rows, h.Channels = x.memory.locations[id].positionCount(), x.memory.locations[id].paddedChannels()
@@ -241,14 +241,14 @@ func (x *executable) headLaunches(t loweredTask) ([]kernels.Launch, error) {
 	switch t.op {
 	case opHead:
 		rows(t.in[0])
-		h.X, h.W, h.Z = x.featureMap(t.in[0]), x.masterWeights(t.in[1]), x.tensorPointer(t.out[0])
+		h.X, h.W, h.Z = x.featureMap(t.in[0]), x.masterWeightsPointer(t.in[1]), x.tensorPointer(t.out[0])
 		if len(t.in) == 3 {
 			h.Bias = x.tensorPointer(t.in[2])
 		}
 		return h.Forward(x.kernelElementType(t.in[0]))
 	case opHeadBackwardData:
 		rows(t.out[0])
-		h.W, h.DZ, h.DX, h.Acc = x.masterWeights(t.in[0]), x.tensorPointer(t.in[1]), x.featureMap(t.out[0]), x.featureMap(t.acc)
+		h.W, h.DZ, h.DX, h.Acc = x.masterWeightsPointer(t.in[0]), x.tensorPointer(t.in[1]), x.featureMap(t.out[0]), x.featureMap(t.acc)
 		return h.BackwardData(x.kernelElementType(t.out[0]))
 	}
 	rows(t.in[0])
@@ -263,7 +263,7 @@ func (x *executable) copyChannelsCommands(t loweredTask) ([]command, error) {
 		if src.bytes() != dst.bytes() || src.typ != dst.typ {
 			return nil, fmt.Errorf("cannot copy a %s of type %s and shape %v to a tensor of type %s and shape %v", src.form, src.typ, src.shape, dst.typ, dst.shape)
 		}
-		return []command{&gpuCopyCall{x.tensorAddress(t.out[0]), x.tensorAddress(t.in[0]), int64(dst.bytes())}}, nil
+		return []command{&copyWithinGPUCall{x.tensorAddress(t.out[0]), x.tensorAddress(t.in[0]), int64(dst.bytes())}}, nil
 	}
 	if src.typ != dst.typ {
 		return nil, fmt.Errorf("cannot copy channels of type %s to a map of type %s", src.typ, dst.typ)

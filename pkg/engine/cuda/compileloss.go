@@ -43,7 +43,7 @@ func (x *executable) bceLaunches(t loweredTask) ([]kernels.Launch, error) {
 	return b.Backward(typ)
 }
 
-func (x *executable) l1Launches(t loweredTask) ([]kernels.Launch, error) {
+func (x *executable) l1LossLaunches(t loweredTask) ([]kernels.Launch, error) {
 	b, typ, err := x.lossOperands(t)
 	l := kernels.L1{BCE: b, ExpWeight: t.attr.ExpWeight}
 	switch {

@@ -35,9 +35,9 @@ func (x *executable) batchNormLaunches(t loweredTask) ([]kernels.Launch, error) 
 	return b.Inference(x.kernelElementType(t.in[0]))
 }
 
-// statisticsParams returns the kernel parameters for the batch norm after convolution t, whose
+// fusedStatisticsParams returns the kernel parameters for the batch norm after convolution t, whose
 // statistics t computes.
-func (x *executable) statisticsParams(t loweredTask) kernels.BatchNorm {
+func (x *executable) fusedStatisticsParams(t loweredTask) kernels.BatchNorm {
 	y, s := x.memory.locations[t.out[0]], t.stats
 	return kernels.BatchNorm{
 		Rows: y.positionCount(), Channels: y.paddedChannels(), X: x.featureMap(t.out[0]), Mean: x.tensorPointer(s.mean), InvStd: x.tensorPointer(s.invstd),
@@ -46,11 +46,11 @@ func (x *executable) statisticsParams(t loweredTask) kernels.BatchNorm {
 	}
 }
 
-// statisticsVariant returns a variant with only the commands that compute the statistics of
+// fusedStatisticsVariant returns a variant with only the commands that compute the statistics of
 // convolution t's result. If sums is set, they start from sums that cuDNN has computed,
 // otherwise from the result itself.
-func (x *executable) statisticsVariant(t loweredTask, sums bool) (v variant, err error) {
-	b := x.statisticsParams(t)
+func (x *executable) fusedStatisticsVariant(t loweredTask, sums bool) (v variant, err error) {
+	b := x.fusedStatisticsParams(t)
 	if sums {
 		v.after, err = x.gpu.newKernelCalls(b.StatisticsFromSums(x.tensorPointer(t.stats.sum), x.tensorPointer(t.stats.square)))
 		return v, err

@@ -41,8 +41,8 @@ func (c convCase) String() string {
 	return fmt.Sprintf("%dx%dx%dx%d-to-%d-window-%dx%d-stride-%d-pad-%d", c.n, c.c, c.h, c.w, c.k, c.r, c.s, c.stride, c.pad)
 }
 
-func (c convCase) attr() plan.Attr {
-	return plan.Attr{Stride: []int{c.stride, c.stride}, Pad: []int{c.pad, c.pad}}
+func (c convCase) attr() plan.KernelAttr {
+	return plan.KernelAttr{Stride: []int{c.stride, c.stride}, Pad: []int{c.pad, c.pad}}
 }
 
 // out is the shape of the convolution's output.
@@ -116,7 +116,7 @@ func TestOperandsWithGaps(t *testing.T) {
 	want := loaded(t, truth(t), p, g)
 	for _, c := range []struct {
 		name        string
-		gaps        clibtest.GapSupport
+		gaps        clibtest.TensorGapSupport
 		convolution string
 		inPlace     bool
 		copies      bool // some convolution uses copies

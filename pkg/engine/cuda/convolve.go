@@ -171,8 +171,8 @@ func (c convolution) resultLocation() tensorLocation {
 	return c.y
 }
 
-// resultID returns the id of c's result in cuDNN graphs. c must not be a weight gradient.
-func (c convolution) resultID() int64 {
+// resultTensorID returns the id of c's result in cuDNN graphs. c must not be a weight gradient.
+func (c convolution) resultTensorID() int64 {
 	if c.pass == dataGrad {
 		return idX
 	}
@@ -182,7 +182,7 @@ func (c convolution) resultID() int64 {
 // scratchBytes returns the size of the scratch memory that the variants of c need.
 func (c convolution) scratchBytes() int {
 	if c.pass == filterGrad && c.w.typ != c.x.typ {
-		return c.w.size() * c.x.typ.Size()
+		return c.w.paddedElementCount() * c.x.typ.Size()
 	}
 	return 0
 }

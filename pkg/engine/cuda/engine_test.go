@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 // TestLoadErrors: what this engine cannot run is an error that names kernel and shapes.
 func TestLoadErrors(t *testing.T) {
 	e := open(t, gpuOptions("fp32"))
-	conv := plan.Attr{Stride: []int{1, 1}, Pad: []int{1, 1}}
+	conv := plan.KernelAttr{Stride: []int{1, 1}, Pad: []int{1, 1}}
 	for _, c := range []struct {
 		node node
 		want []string
@@ -30,7 +30,7 @@ func TestLoadErrors(t *testing.T) {
 		{node{op: plan.OpConv, in: [][]int{{1, 2, 4, 4}, {3, 2, 3, 3}}, out: [][]int{{1, 3, 2, 2}}}, []string{"conv", "layer", "stride"}},
 		{node{op: "softmax", in: [][]int{{1, 4, 1, 1}}, out: [][]int{{1, 4, 1, 1}}}, []string{"softmax", "unknown operation"}},
 		{node{op: plan.OpConcat, in: [][]int{{4}, {4}}, out: [][]int{{8}}}, []string{"concat", "layer", "[n,c,h,w]"}},
-		{node{op: plan.OpMaxPool, attr: plan.Attr{Kernel: []int{2, 2}, Stride: []int{0, 2}}, in: [][]int{{1, 1, 4, 4}}, out: [][]int{{1, 1, 2, 2}}}, []string{"max_pool", "stride [0 2]"}},
+		{node{op: plan.OpMaxPool, attr: plan.KernelAttr{Kernel: []int{2, 2}, Stride: []int{0, 2}}, in: [][]int{{1, 1, 4, 4}}, out: [][]int{{1, 1, 2, 2}}}, []string{"max_pool", "stride [0 2]"}},
 		{node{op: plan.OpAdd, in: [][]int{{1, 0, 4, 4}, {1, 0, 4, 4}}, out: [][]int{{1, 0, 4, 4}}}, []string{"[1 0 4 4]"}},
 		{node{op: plan.OpReLU, in: [][]int{{3, 1, 1 << 14, 1 << 14}}, out: [][]int{{3, 1, 1 << 14, 1 << 14}}}, []string{
 			"needs 54 GiB of GPU memory at batch 3", "8 GiB free of 8 GiB", "not even one image fits", "CUDA_ERROR_OUT_OF_MEMORY",

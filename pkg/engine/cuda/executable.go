@@ -23,7 +23,7 @@ type executable struct {
 
 	memory   executableMemory
 	schedule commandSchedule
-	exchange exchangeState
+	exchange gradientExchangeState
 	update   optimizerLayout
 	data     inputFeed
 	profile  stepTimes
@@ -55,9 +55,9 @@ type commandSchedule struct {
 	replays  map[replayKey]*stepReplay
 }
 
-// exchangeState contains the state for exchanging gradients and statistics with other
+// gradientExchangeState contains the state for exchanging gradients and statistics with other
 // workers, and for accumulating the gradients of several batches.
-type exchangeState struct {
+type gradientExchangeState struct {
 	gradAt     map[string]region // by parameter
 	buckets    []gradientBucket
 	lossAt     int           // index of the element of grads that contains the loss
@@ -145,7 +145,7 @@ func (x *executable) Output(name string, dst []float32) error {
 			if err != nil {
 				return err
 			}
-			unpack(p.layout, dst, number.Decode(p.typ, data))
+			unpackFromLayout(p.layout, dst, number.Decode(p.typ, data))
 			return nil
 		}
 		return errors.New("the program has no such output")

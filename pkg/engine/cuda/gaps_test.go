@@ -46,7 +46,7 @@ func TestGapsBetweenNorms(t *testing.T) {
 	g, p := denselyConnected(t)
 	want := loaded(t, truth(t), p, g)
 	truths := gradientsOf(t, want)
-	for _, gaps := range []clibtest.GapSupport{clibtest.GapsFast, clibtest.GapsRefused} {
+	for _, gaps := range []clibtest.TensorGapSupport{clibtest.GapsFast, clibtest.GapsRefused} {
 		for _, inPlace := range []bool{true, false} {
 			t.Run(fmt.Sprintf("gaps-%d/in-place-%v", gaps, inPlace), func(t *testing.T) {
 				o := gpuOptions("fp16")

@@ -53,7 +53,7 @@ func TestCalls(t *testing.T) {
 				t.Fatalf("loaded a %T", loaded)
 			}
 			if c.sync == "resident" {
-				if err := x.holdDataset(model.ImageInput, model.TargetInput, drawnSet(4, 1, 8, 8).resident(5)); err != nil {
+				if err := x.loadDatasetToGPU(model.ImageInput, model.TargetInput, drawnSet(4, 1, 8, 8).resident(5)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -63,7 +63,7 @@ func TestCalls(t *testing.T) {
 				"images": x.data.images, "masks": x.data.targets, "samples": x.data.samples, "statistics": x.exchange.norms.vector, "sums": x.exchange.norms.partial, "weights": x.store.masters, "low weights": x.store.copies, "states": x.store.states,
 			} {
 				if b.ptr != 0 {
-					m.SetName(b.ptr, name)
+					m.SetAllocationName(b.ptr, name)
 				}
 			}
 			var sync engine.GradSync

@@ -13,8 +13,8 @@ func virtualTensor(t cudnn.Tensor, id int64, typ cudnn.DataType) cudnn.Tensor {
 	return t
 }
 
-// channelVector returns a tensor with one element per channel of t.
-func channelVector(t cudnn.Tensor, id int64, typ cudnn.DataType) cudnn.Tensor {
+// newChannelVectorTensor returns a tensor with one element per channel of t.
+func newChannelVectorTensor(t cudnn.Tensor, id int64, typ cudnn.DataType) cudnn.Tensor {
 	return cudnn.Tensor{ID: id, Type: typ, Dims: channelVectorDims(t)}
 }
 
@@ -23,7 +23,7 @@ func channelVector(t cudnn.Tensor, id int64, typ cudnn.DataType) cudnn.Tensor {
 // results are fp32 and not stored.
 func (x *executable) fusedEpilogueVariant(t loweredTask, c convolution) variant {
 	v := x.unfusedVariant(c)
-	result := c.resultLocation().cudnnTensor(c.resultID())
+	result := c.resultLocation().cudnnTensor(c.resultTensorID())
 	raw := virtualTensor(result, idRaw, cudnn.Float32)
 	switch op := c.cudnnOp().(type) {
 	case cudnn.ConvForward:
@@ -35,7 +35,7 @@ func (x *executable) fusedEpilogueVariant(t loweredTask, c convolution) variant 
 	}
 	var steps []cudnn.Pointwise
 	if t.acceptsBias() && len(t.in) == 3 {
-		steps = append(steps, cudnn.Pointwise{Mode: cudnn.PointwiseAdd, B: channelVector(result, idBias, cudnn.Float32), Y: virtualTensor(result, idBiased, cudnn.Float32)})
+		steps = append(steps, cudnn.Pointwise{Mode: cudnn.PointwiseAdd, B: newChannelVectorTensor(result, idBias, cudnn.Float32), Y: virtualTensor(result, idBiased, cudnn.Float32)})
 		v.pointers[idBias] = x.tensorAddress(t.in[2])
 	}
 	if t.acc >= 0 {
@@ -61,19 +61,19 @@ func (x *executable) fusedEpilogueVariant(t loweredTask, c convolution) variant 
 // the sum of c's result and the sum of its squares.
 func (c convolution) appendChannelSums(ops []cudnn.Op) []cudnn.Op {
 	y := c.y.cudnnTensor(idY)
-	return append(slices.Clone(ops), cudnn.Genstats{X: y, Sum: channelVector(y, idSum, cudnn.Float32), SqSum: channelVector(y, idSquare, cudnn.Float32)})
+	return append(slices.Clone(ops), cudnn.Genstats{X: y, Sum: newChannelVectorTensor(y, idSum, cudnn.Float32), SqSum: newChannelVectorTensor(y, idSquare, cudnn.Float32)})
 }
 
-// normSumOps returns the operations of a graph with three results: the data gradient c, the
+// normGradientSumOps returns the operations of a graph with three results: the data gradient c, the
 // gradient of the ReLU before the convolution, and the sums for the gradient of the batch norm
 // before that ReLU. The graph recomputes the input of the ReLU from the input of the batch
 // norm.
-func (c convolution) normSumOps() []cudnn.Op {
+func (c convolution) normGradientSumOps() []cudnn.Op {
 	dx := c.x.cudnnTensor(idX)
 	x := dx
 	x.ID = idNormed
 	stay := func(id int64) cudnn.Tensor { return virtualTensor(dx, id, cudnn.Float32) }
-	one := func(id int64) cudnn.Tensor { return channelVector(dx, id, cudnn.Float32) }
+	one := func(id int64) cudnn.Tensor { return newChannelVectorTensor(dx, id, cudnn.Float32) }
 	conv := cudnn.ConvBackwardData{
 		Conv: cudnn.Conv{Pad: c.pad, Stride: c.stride, Compute: cudnn.Float32}, DX: stay(idRaw), W: c.w.cudnnTensor(idW), DY: c.y.cudnnTensor(idY),
 	}

@@ -54,7 +54,7 @@ func matchHeadConvolution(p *plan.Program, k plan.Kernel) headConvolution {
 
 // isSinglePointwiseFilter reports whether the weights w are one filter of size 1, and a has
 // stride 1 and no padding.
-func isSinglePointwiseFilter(p *plan.Program, w int, a plan.Attr) bool {
+func isSinglePointwiseFilter(p *plan.Program, w int, a plan.KernelAttr) bool {
 	s := p.Tensors[w].Shape
 	if len(s) < 3 || s[0] != 1 || elementCount(s[2:]) != 1 {
 		return false

@@ -45,7 +45,7 @@ func newKernelCompiler(s *stack.Stack, folder string) (*kernelCompiler, error) {
 // compile compiles units for a compute capability, such as 90 for 9.0. A compiler older
 // than the GPU compiles to PTX for the newest architecture that it knows.
 func (c *kernelCompiler) compile(units []kernels.Unit, capability int) ([][]byte, error) {
-	images, err := c.compileAll(units, fmt.Sprintf("--gpu-architecture=sm_%d", capability))
+	images, err := c.compileUnits(units, fmt.Sprintf("--gpu-architecture=sm_%d", capability))
 	if !errors.Is(err, nvrtc.ErrorInvalidOption) {
 		return images, err
 	}
@@ -59,11 +59,11 @@ func (c *kernelCompiler) compile(units []kernels.Unit, capability int) ([][]byte
 			best = max(best, a)
 		}
 	}
-	return c.compileAll(units, fmt.Sprintf("--gpu-architecture=compute_%d", best))
+	return c.compileUnits(units, fmt.Sprintf("--gpu-architecture=compute_%d", best))
 }
 
-// compileAll compiles the units in parallel, at most one per processor at a time.
-func (c *kernelCompiler) compileAll(units []kernels.Unit, architecture string) ([][]byte, error) {
+// compileUnits compiles the units in parallel, at most one per processor at a time.
+func (c *kernelCompiler) compileUnits(units []kernels.Unit, architecture string) ([][]byte, error) {
 	images, errs := make([][]byte, len(units)), make([]error, len(units))
 	slots := make(chan struct{}, runtime.NumCPU())
 	var all sync.WaitGroup

@@ -34,7 +34,7 @@ func (x *executable) inputBytes(id int) int { return 4 * x.program.Tensors[id].E
 func (x *executable) stagingBytes() int64 {
 	n := 0
 	for _, id := range x.program.Inputs {
-		n += 2 * roundUp(x.inputBytes(id), alignmentBytes)
+		n += 2 * roundUp(x.inputBytes(id), tensorAlignmentBytes)
 	}
 	return int64(n)
 }
@@ -49,15 +49,15 @@ func (x *executable) prepareInputs() error {
 				return err
 			}
 			in.buffers[i] = stagingBuffer{host, at}
-			at = at.Add(int64(roundUp(x.inputBytes(id), alignmentBytes)))
+			at = at.Add(int64(roundUp(x.inputBytes(id), tensorAlignmentBytes)))
 		}
 		x.data.inputs = append(x.data.inputs, in)
 	}
 	return nil
 }
 
-// isPlanar reports whether the tensor is stored in logical order and fp32, without padding.
-func (p tensorLocation) isPlanar() bool {
+// isStoredInLogicalOrder reports whether the tensor is stored in logical order and fp32, without padding.
+func (p tensorLocation) isStoredInLogicalOrder() bool {
 	return p.typ == device.F32 && (p.form == vectorForm || p.form == denseForm && (p.channels() == 1 || p.positionsPerRow() == 1))
 }
 
@@ -75,8 +75,8 @@ func (x *executable) inputConversionCommands() ([]command, error) {
 			}
 			continue
 		}
-		if p.isPlanar() {
-			all = append(all, &taskCommand{&gpuCopyCall{x.tensorAddress(in.id), from, int64(x.inputBytes(in.id))}, t.Name, -1})
+		if p.isStoredInLogicalOrder() {
+			all = append(all, &taskCommand{&copyWithinGPUCall{x.tensorAddress(in.id), from, int64(x.inputBytes(in.id))}, t.Name, -1})
 			continue
 		}
 		list, err := x.gpu.newKernelCalls(kernels.Transposition{
@@ -166,7 +166,7 @@ func (x *executable) NextBatch(s engine.Source) (ok bool, err error) {
 		return false, fmt.Errorf("set inputs: %w", err)
 	}
 	if ahead.taken {
-		return ahead.ok, x.prefetchFrom(s)
+		return ahead.ok, x.prefetchBatchFrom(s)
 	}
 	b, ok := s.Next()
 	if !ok {
@@ -180,11 +180,11 @@ func (x *executable) NextBatch(s engine.Source) (ok bool, err error) {
 			return false, err
 		}
 	}
-	return true, x.prefetchFrom(s)
+	return true, x.prefetchBatchFrom(s)
 }
 
-// prefetchFrom makes the next step take the batch after its own from s.
-func (x *executable) prefetchFrom(s engine.Source) error {
+// prefetchBatchFrom makes the next step take the batch after its own from s.
+func (x *executable) prefetchBatchFrom(s engine.Source) error {
 	return x.do(func() error {
 		x.data.source = s
 		return nil
@@ -198,12 +198,12 @@ func (x *executable) copyInput(in *stagedInput, slot int, v []float32) error {
 	g.stack.NVTX.Push(fmt.Sprint("data copy in ", step))
 	defer g.stack.NVTX.Pop()
 	copy(w.host.floatSlice(), v)
-	return g.recordSpan("copy "+name, "", "input", g.copies, func() error {
+	return g.runTracedSpan("copy "+name, "", "input", g.copies, func() error {
 		return g.explainLostGPU(g.driver.MemcpyHtoDAsync(w.gpu, w.host.ptr, int64(4*len(v)), g.copies))
 	})
 }
 
-func (x *executable) copyNextInputs() error {
+func (x *executable) prefetchNextInputs() error {
 	if x.data.source == nil || x.data.ahead.taken {
 		return nil
 	}

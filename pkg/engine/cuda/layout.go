@@ -13,24 +13,24 @@ import (
 // at a time.
 const channelMultiple = 8
 
-// storageForm is the order in which the elements of a tensor are stored.
-type storageForm uint8
+// tensorStorageForm is the order in which the elements of a tensor are stored.
+type tensorStorageForm uint8
 
 const (
-	vectorForm storageForm = iota // [c] padded; or a scalar
-	mapForm                       // [n,c,spatial…] as [n][spatial…][c padded]; [n,c] has no spatial dimension
-	denseForm                     // [n,c,spatial…] as [n][spatial…][c], not padded: for losses
-	weightForm                    // [k,c,spatial…] as [k padded][spatial…][c padded]
-	rawForm                       // bytes that only the engine's own kernels read; shape is the number of bytes
+	vectorForm tensorStorageForm = iota // [c] padded; or a scalar
+	mapForm                             // [n,c,spatial…] as [n][spatial…][c padded]; [n,c] has no spatial dimension
+	denseForm                           // [n,c,spatial…] as [n][spatial…][c], not padded: for losses
+	weightForm                          // [k,c,spatial…] as [k padded][spatial…][c padded]
+	rawForm                             // bytes that only the engine's own kernels read; shape is the number of bytes
 )
 
-func (f storageForm) String() string {
+func (f tensorStorageForm) String() string {
 	return [...]string{"vector", "feature map", "dense map", "weight", "scratch"}[f]
 }
 
 // layout describes how a tensor is stored, with any number of spatial dimensions.
 type layout struct {
-	form  storageForm
+	form  tensorStorageForm
 	typ   device.ElementType
 	shape []int
 }
@@ -72,20 +72,20 @@ func (l layout) paddedChannels() int {
 
 func (l layout) positionCount() int { return l.rows() * l.positionsPerRow() }
 
-// size returns the number of elements, including padding.
-func (l layout) size() int { return l.rows() * l.positionsPerRow() * l.paddedChannels() }
+// paddedElementCount returns the number of elements, including padding.
+func (l layout) paddedElementCount() int { return l.rows() * l.positionsPerRow() * l.paddedChannels() }
 
 // bytes returns the size in bytes, including padding.
 func (l layout) bytes() int {
 	if l.form == rawForm {
 		return l.shape[0]
 	}
-	return l.size() * l.typ.Size()
+	return l.paddedElementCount() * l.typ.Size()
 }
 
-// forEachRun calls f for runs of elements that are evenly spaced in memory: element i <
+// forEachStridedRun calls f for runs of elements that are evenly spaced in memory: element i <
 // count of a run has the logical index logical+i and the memory index memory+i·stride.
-func (l layout) forEachRun(f func(logical, memory, count, stride int)) {
+func (l layout) forEachStridedRun(f func(logical, memory, count, stride int)) {
 	if l.form == vectorForm {
 		f(0, 0, elementCount(l.shape), 1)
 		return
@@ -98,10 +98,10 @@ func (l layout) forEachRun(f func(logical, memory, count, stride int)) {
 	}
 }
 
-// pack copies src, in logical order, to dst, which has l.size() elements. It does not write the
+// packToLayout copies src, in logical order, to dst, which has l.size() elements. It does not write the
 // padding.
-func pack[T, S float32 | float64](l layout, dst []T, src []S) {
-	l.forEachRun(func(logical, memory, count, stride int) {
+func packToLayout[T, S float32 | float64](l layout, dst []T, src []S) {
+	l.forEachStridedRun(func(logical, memory, count, stride int) {
 		for _, v := range src[logical : logical+count] {
 			dst[memory] = T(v)
 			memory += stride
@@ -109,9 +109,9 @@ func pack[T, S float32 | float64](l layout, dst []T, src []S) {
 	})
 }
 
-// unpack is the inverse of pack.
-func unpack[T, S float32 | float64](l layout, dst []T, src []S) {
-	l.forEachRun(func(logical, memory, count, stride int) {
+// unpackFromLayout is the inverse of pack.
+func unpackFromLayout[T, S float32 | float64](l layout, dst []T, src []S) {
+	l.forEachStridedRun(func(logical, memory, count, stride int) {
 		out := dst[logical : logical+count]
 		for i := range out {
 			out[i] = T(src[memory])

@@ -96,7 +96,7 @@ func (x *executable) setStore(share engine.Executable) (err error) {
 // buildCommands chooses the algorithms of the convolutions, allocates the largest workspace that
 // any of them needs, and creates the commands of all tasks.
 func (x *executable) buildCommands() error {
-	if err := x.fillWithNoise(); err != nil {
+	if err := x.fillOperandsWithNoise(); err != nil {
 		return err
 	}
 	// Timed variants update the running statistics, which other executables may share. So
@@ -107,7 +107,7 @@ func (x *executable) buildCommands() error {
 	if err := x.allocateGaplessCopies(); err != nil {
 		return err
 	}
-	if err := x.chooseAlgorithms(); err != nil {
+	if err := x.chooseConvolutionAlgorithms(); err != nil {
 		return err
 	}
 	if err := x.freeUnusedGaplessCopies(); err != nil {
@@ -125,10 +125,10 @@ func (x *executable) buildCommands() error {
 		workspace = max(workspace, c.plan.Workspace)
 	}
 	// Tuning has written arbitrary numbers to the memory, so set the memory to zero.
-	if err := x.clearAfterTuning(); err != nil {
+	if err := x.clearMemoryAfterTuning(); err != nil {
 		return err
 	}
-	if err := x.resizeWorkspace(workspace); err != nil {
+	if err := x.resizeCUDNNWorkspace(workspace); err != nil {
 		return x.explainOutOfMemory(err)
 	}
 	for i, t := range x.tasks {
@@ -206,7 +206,7 @@ func (x *executable) copyRunningStatistics(to, from driver.Ptr) error {
 	return x.gpu.explainLostGPU(x.gpu.driver.MemcpyDtoDAsync(to, from, x.memory.backup.bytes, x.gpu.compute))
 }
 
-func (x *executable) chooseAlgorithms() error {
+func (x *executable) chooseConvolutionAlgorithms() error {
 	for i, t := range x.tasks {
 		c, ok := x.asConvolution(t)
 		if !ok {

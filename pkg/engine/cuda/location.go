@@ -5,18 +5,18 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// alignmentBytes is the alignment in bytes of all tensors in flat buffers. It equals the
+// tensorAlignmentBytes is the alignment in bytes of all tensors in flat buffers. It equals the
 // alignment of cuMemAlloc, and no kernel requires more.
-const alignmentBytes = 256
+const tensorAlignmentBytes = 256
 
-// memorySpace identifies a flat buffer in GPU memory.
-type memorySpace uint8
+// gpuMemorySpace identifies a flat buffer in GPU memory.
+type gpuMemorySpace uint8
 
 const (
-	arenaSpace  memorySpace = iota // activations, which share memory if their lifetimes do not overlap
-	fixedSpace                     // inputs and constants: written by the host, never overwritten by tasks
-	masterSpace                    // the optimizer's fp32 weights
-	lowSpace                       // low-precision copies of the weights
+	arenaSpace  gpuMemorySpace = iota // activations, which share memory if their lifetimes do not overlap
+	fixedSpace                        // inputs and constants: written by the host, never overwritten by tasks
+	masterSpace                       // the optimizer's fp32 weights
+	lowSpace                          // low-precision copies of the weights
 	stateSpace
 	gradSpace
 	noSpace // of tensors that no task uses
@@ -26,7 +26,7 @@ const (
 // channels of another tensor.
 type tensorLocation struct {
 	layout
-	space  memorySpace
+	space  gpuMemorySpace
 	offset int // bytes from the beginning of the space
 	pitch  int // number of elements from one spatial position to the next
 }
@@ -49,10 +49,10 @@ func layOutTensors(p *plan.Program, l loweredProgram) (places []tensorLocation, 
 		switch role {
 		case plan.Input, plan.Constant:
 			places[id].space, places[id].offset = fixedSpace, fixed
-			fixed += roundUp(places[id].bytes(), alignmentBytes)
+			fixed += roundUp(places[id].bytes(), tensorAlignmentBytes)
 		case plan.Activation, plan.Output:
 			if _, aliased := l.aliases[id]; !aliased && life[id].Last >= 0 {
-				life[id].Size = roundUp(places[id].bytes(), alignmentBytes)
+				life[id].Size = roundUp(places[id].bytes(), tensorAlignmentBytes)
 				ids, list = append(ids, id), append(list, life[id])
 			}
 		}

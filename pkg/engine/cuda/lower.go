@@ -39,14 +39,14 @@ type loweredTask struct {
 	op      plan.Op
 	kernel  int // index in Program.Kernels
 	name    string
-	attr    plan.Attr
+	attr    plan.KernelAttr
 	in, out []int // tensor ids
 	acc     int   // id of a tensor that is added to the result, or −1
 	slice   bool  // of opCopy: Attr.Offset is an offset in x, not in y
 	// If stats is not nil, a convolution also computes the statistics of its result, for
 	// the batch norm after it. (If it has a third operand, the bias, it adds the bias; with
 	// Attr.ReLU it applies ReLU.)
-	stats *fusedStatistics
+	stats *fusedNormStatistics
 	// If sums is not nil, a data gradient also computes the sums of the gradient of the
 	// batch norm before the convolution.
 	sums *normGradientSums
@@ -133,7 +133,7 @@ func lowerProgram(p *plan.Program, low device.ElementType, o engine.Options) (lo
 		}
 	}
 	if o.ConcatInPlace {
-		l.findAliases()
+		l.findTensorAliases()
 	}
 	l.findFusableSums()
 	for at, k := range p.Kernels {
@@ -155,8 +155,8 @@ func (l *lowering) addTensor(of layout) int {
 	return len(l.layouts) - 1
 }
 
-// findAliases records operands of concatenations and results of slices that need no copy.
-func (l *lowering) findAliases() {
+// findTensorAliases records operands of concatenations and results of slices that need no copy.
+func (l *lowering) findTensorAliases() {
 	for _, k := range l.program.Kernels {
 		switch k.Op {
 		case plan.OpConcat:
@@ -258,7 +258,7 @@ func (l *lowering) lowerKernel(index int, k plan.Kernel) {
 	case plan.OpBatchNormBackward:
 		l.lowerBatchNormBackward(&t, k)
 	case plan.OpMaxPool:
-		t.out = []int{k.Out[0], l.addPoolIndex(k.In[0], k.Out[0])}
+		t.out = []int{k.Out[0], l.addMaxPoolIndexTensor(k.In[0], k.Out[0])}
 	case plan.OpMaxPoolBackward:
 		l.lowerMaxPoolBackward(t, k)
 		return
@@ -297,12 +297,12 @@ func (l *lowering) lowerBatchNormBackward(t *loweredTask, k plan.Kernel) {
 	}
 }
 
-// addPoolIndex adds a tensor for the positions of the maxima in y and returns its id. It
+// addMaxPoolIndexTensor adds a tensor for the positions of the maxima in y and returns its id. It
 // returns −1 if the program has no backward pass of this pooling.
-func (l *lowering) addPoolIndex(x, y int) int {
+func (l *lowering) addMaxPoolIndexTensor(x, y int) int {
 	for _, r := range l.readers[y] {
 		if b := l.program.Kernels[r]; b.Op == plan.OpMaxPoolBackward && b.In[1] == y && b.In[0] == x {
-			l.index[y] = l.addTensor(layout{form: rawForm, shape: []int{l.layouts[y].size()}})
+			l.index[y] = l.addTensor(layout{form: rawForm, shape: []int{l.layouts[y].paddedElementCount()}})
 			return l.index[y]
 		}
 	}
@@ -314,7 +314,7 @@ func (l *lowering) addPoolIndex(x, y int) int {
 func (l *lowering) lowerMaxPoolBackward(t loweredTask, k plan.Kernel) {
 	index, ok := l.index[k.In[1]]
 	if !ok {
-		index = l.addTensor(layout{form: rawForm, shape: []int{l.layouts[k.In[1]].size()}})
+		index = l.addTensor(layout{form: rawForm, shape: []int{l.layouts[k.In[1]].paddedElementCount()}})
 		again := l.addTensor(l.layouts[k.In[1]])
 		l.tasks = append(l.tasks, loweredTask{op: plan.OpMaxPool, kernel: t.kernel, name: k.Name, attr: k.Attr, in: k.In[:1], out: []int{again, index}, acc: -1})
 	}
@@ -331,7 +331,7 @@ func (l *lowering) lowerConcat(t loweredTask, k plan.Kernel) {
 	for _, id := range k.In {
 		if a, ok := l.aliases[id]; !ok || a.parent != y {
 			c := t
-			c.op, c.in, c.attr = opCopy, []int{id}, plan.Attr{Offset: channel}
+			c.op, c.in, c.attr = opCopy, []int{id}, plan.KernelAttr{Offset: channel}
 			copies = append(copies, c)
 			clear = l.layouts[y].paddedChannels() != l.layouts[y].channels()
 		}

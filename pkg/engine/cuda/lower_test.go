@@ -86,7 +86,7 @@ func TestSpread(t *testing.T) {
 			if a.offset%16 != 0 {
 				t.Errorf("tensor %d lies at %d", id, a.offset)
 			}
-			limit := map[memorySpace]int{arenaSpace: arena, fixedSpace: fixed}[a.space]
+			limit := map[gpuMemorySpace]int{arenaSpace: arena, fixedSpace: fixed}[a.space]
 			if root, _ := l.rootTensor(id); root == id && a.offset+a.bytes() > limit {
 				t.Errorf("tensor %d ends at %d of %d", id, a.offset+a.bytes(), limit)
 			}
@@ -115,7 +115,7 @@ func TestSpread(t *testing.T) {
 // element once and no other, for 2-D and 3-D maps, weights and vectors.
 func TestLayouts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		l := layout{form: storageForm(rapid.IntRange(0, int(weightForm)).Draw(t, "form")), typ: device.F32}
+		l := layout{form: tensorStorageForm(rapid.IntRange(0, int(weightForm)).Draw(t, "form")), typ: device.F32}
 		dims := 1
 		if l.form != vectorForm {
 			dims = rapid.IntRange(3, 5).Draw(t, "dimensions")
@@ -128,8 +128,8 @@ func TestLayouts(t *testing.T) {
 		for i := range v {
 			v[i] = float64(i + 1)
 		}
-		memory := make([]float32, l.size())
-		pack(l, memory, v)
+		memory := make([]float32, l.paddedElementCount())
+		packToLayout(l, memory, v)
 		filled := 0
 		for _, f := range memory {
 			if f != 0 {
@@ -137,9 +137,9 @@ func TestLayouts(t *testing.T) {
 			}
 		}
 		back := make([]float64, n)
-		unpack(l, back, memory)
-		if filled != n || !slices.Equal(back, v) || l.size() < n || l.form != denseForm && l.size()%channelMultiple != 0 {
-			t.Fatalf("%s of shape %v: %d of %d elements in %d come back as %v", l.form, l.shape, filled, n, l.size(), back)
+		unpackFromLayout(l, back, memory)
+		if filled != n || !slices.Equal(back, v) || l.paddedElementCount() < n || l.form != denseForm && l.paddedElementCount()%channelMultiple != 0 {
+			t.Fatalf("%s of shape %v: %d of %d elements in %d come back as %v", l.form, l.shape, filled, n, l.paddedElementCount(), back)
 		}
 	})
 }

@@ -6,9 +6,9 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// fusedStatistics contains tensor ids and parameters for the statistics that a convolution
+// fusedNormStatistics contains tensor ids and parameters for the statistics that a convolution
 // computes for the batch norm after it.
-type fusedStatistics struct {
+type fusedNormStatistics struct {
 	mean, invstd, runningMean, runningVar int
 	sum, square                           int // sum and sum of squares per channel, if cuDNN computes them
 	epsilon, momentum                     float64
@@ -115,7 +115,7 @@ func (l *lowering) findFusableStatistics() {
 			continue // only a convolution without additions computes statistics that workers exchange
 		}
 		vector := l.layouts[n.out[1]]
-		t.stats = &fusedStatistics{
+		t.stats = &fusedNormStatistics{
 			mean: n.out[1], invstd: n.out[2], runningMean: n.in[3], runningVar: n.in[4],
 			sum: l.addTensor(vector), square: l.addTensor(vector), epsilon: n.attr.Epsilon, momentum: n.attr.Momentum,
 			layer: n.name, sync: n.attr.Sync,

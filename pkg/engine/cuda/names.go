@@ -10,15 +10,15 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-const slotPrefix = "optimizer."
+const optimizerSlotPrefix = "optimizer."
 
 // Names returns all parameters and states, and every slot that any optimizer may have, so
 // that the list is the same on all ranks.
 func (x *executable) Names() []string {
 	names := append(slices.Clone(x.store.paramSeq), x.store.stateSeq...)
-	for _, slot := range slotNames() {
+	for _, slot := range optimizerSlotNames() {
 		for _, p := range x.store.paramSeq {
-			names = append(names, slotPrefix+slot+"."+p)
+			names = append(names, optimizerSlotPrefix+slot+"."+p)
 		}
 	}
 	return names
@@ -38,8 +38,8 @@ func (s *tensorStore) findTensor(name string) (persistentTensor, error) {
 	if r, ok := s.stateAt[name]; ok {
 		return persistentTensor{region: r, flat: s.states}, nil
 	}
-	if rest, ok := strings.CutPrefix(name, slotPrefix); ok {
-		for _, slot := range slotNames() {
+	if rest, ok := strings.CutPrefix(name, optimizerSlotPrefix); ok {
+		for _, slot := range optimizerSlotNames() {
 			if param, found := strings.CutPrefix(rest, slot+"."); found {
 				if r, ok := s.paramAt[param]; ok {
 					return persistentTensor{r, slot, s.slots[slot]}, nil
@@ -53,12 +53,12 @@ func (s *tensorStore) findTensor(name string) (persistentTensor, error) {
 func (r region) address(flat driver.Ptr) driver.Ptr { return flat.Add(int64(4 * r.offset)) }
 
 func (g *gpu) readFloats(r region, flat driver.Ptr) ([]float64, error) {
-	data, err := g.readMemory(r.address(flat), int64(4*r.layout.size()))
+	data, err := g.readMemory(r.address(flat), int64(4*r.layout.paddedElementCount()))
 	if err != nil {
 		return nil, err
 	}
 	v := make([]float64, elementCount(r.layout.shape))
-	unpack(r.layout, v, number.Decode(device.F32, data))
+	unpackFromLayout(r.layout, v, number.Decode(device.F32, data))
 	return v, nil
 }
 
@@ -97,12 +97,12 @@ func (x *executable) Set(name string, v []float64) error {
 			if !slices.ContainsFunc(v, func(f float64) bool { return f != 0 }) {
 				return nil // an unused slot is equivalent to zeros
 			}
-			if p.flat, err = x.store.ensureSlot(p.slot); err != nil {
+			if p.flat, err = x.store.ensureOptimizerSlot(p.slot); err != nil {
 				return err
 			}
 		}
-		memory := make([]float32, l.size())
-		pack(l, memory, v)
+		memory := make([]float32, l.paddedElementCount())
+		packToLayout(l, memory, v)
 		x.store.stale = true
 		return x.gpu.writeMemory(p.address(p.flat.ptr), number.Encode(device.F32, memory))
 	})

@@ -9,10 +9,10 @@ import (
 // to fill larger blocks.
 const noisePatternBytes = 1 << 20
 
-// fillWithNoise fills the memory that convolutions read with noise, because the time of a
+// fillOperandsWithNoise fills the memory that convolutions read with noise, because the time of a
 // convolution depends on the bits of its operands (zeros need less power). It does not
 // change weights that other executables share.
-func (x *executable) fillWithNoise() error {
+func (x *executable) fillOperandsWithNoise() error {
 	if x.engine.options.Convolution != "auto" {
 		return nil
 	}
@@ -64,7 +64,7 @@ func (g *gpu) fillNoise(b memoryBlock, typ device.ElementType) error {
 	return nil
 }
 
-func (x *executable) clearAfterTuning() error {
+func (x *executable) clearMemoryAfterTuning() error {
 	list := []typedBlock{{memoryBlock: x.memory.grads}, {memoryBlock: x.memory.scratch}, {memoryBlock: x.memory.arena}}
 	if x.engine.options.Convolution == "auto" {
 		list = append(list, x.noiseBlocks()...)

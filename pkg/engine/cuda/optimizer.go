@@ -76,7 +76,7 @@ type callCollector struct {
 	err  error
 }
 
-func (l *callCollector) add(launches []kernels.Launch, err error) {
+func (l *callCollector) addLaunches(launches []kernels.Launch, err error) {
 	if err == nil {
 		var calls []command
 		calls, err = l.gpu.newKernelCalls(launches, nil)
@@ -90,13 +90,13 @@ func (l *callCollector) add(launches []kernels.Launch, err error) {
 func (x *executable) optimizerCommands(r optim.Update) ([]command, error) {
 	control := kernels.Pointer(x.memory.control.ptr)
 	l := callCollector{gpu: x.gpu}
-	l.add(kernels.BeginStep(control, r.Beta1, r.Beta2))
+	l.addLaunches(kernels.BeginStep(control, r.Beta1, r.Beta2))
 	// In fp16 all gradients are checked, otherwise only the loss, which is stored after
 	// them. If one is not finite, the update is skipped.
 	if x.low == device.F16 {
-		l.add(kernels.CheckGradients(kernels.Pointer(x.memory.grads.ptr), x.exchange.lossAt+1, control))
+		l.addLaunches(kernels.CheckGradients(kernels.Pointer(x.memory.grads.ptr), x.exchange.lossAt+1, control))
 	} else {
-		l.add(kernels.CheckGradients(kernels.Pointer(x.exchangedLossAddress()), 1, control))
+		l.addLaunches(kernels.CheckGradients(kernels.Pointer(x.exchangedLossAddress()), 1, control))
 	}
 	if err := x.allocateUpdateNorms(r); err != nil {
 		return nil, err
@@ -106,14 +106,14 @@ func (x *executable) optimizerCommands(r optim.Update) ([]command, error) {
 		if r.Rule == optim.RuleLARS {
 			weights = kernels.Pointer(x.store.masters.ptr)
 		}
-		l.add(x.update.layers.SumSquares(weights, kernels.Pointer(x.memory.grads.ptr)))
+		l.addLaunches(x.update.layers.SumSquares(weights, kernels.Pointer(x.memory.grads.ptr)))
 	}
 	if r.ClipNorm > 0 {
-		l.add(x.update.layers.Clip(r.ClipNorm, control))
+		l.addLaunches(x.update.layers.Clip(r.ClipNorm, control))
 	}
 	slots := map[string]driver.Ptr{}
 	for _, name := range r.Slots() {
-		b, err := x.store.ensureSlot(name)
+		b, err := x.store.ensureOptimizerSlot(name)
 		if err != nil {
 			return nil, err
 		}
@@ -131,7 +131,7 @@ func (x *executable) optimizerCommands(r optim.Update) ([]command, error) {
 		x.addFlatUpdate(&l, r, whole)
 	}
 	if x.low == device.F16 {
-		l.add(kernels.UpdateLossScale(control, scaleGrowth, scaleBackoff, scaleInterval))
+		l.addLaunches(kernels.UpdateLossScale(control, scaleGrowth, scaleBackoff, scaleInterval))
 	}
 	return l.list, l.err
 }
@@ -156,9 +156,9 @@ func (x *executable) addFlatUpdate(l *callCollector, r optim.Update, whole kerne
 		u.N, u.W, u.G, u.Low = s.size, at(whole.W, s.param, 4), at(whole.G, s.grad, 4), at(whole.Low, s.param, x.low.Size())
 		u.M, u.V, u.Buffer = at(whole.M, s.param, 4), at(whole.V, s.param, 4), at(whole.Buffer, s.param, 4)
 		if r.Rule == optim.RuleSGD {
-			l.add(u.SGD(number.KernelType(x.low)))
+			l.addLaunches(u.SGD(number.KernelType(x.low)))
 		} else {
-			l.add(u.Adam(number.KernelType(x.low)))
+			l.addLaunches(u.Adam(number.KernelType(x.low)))
 		}
 	}
 }
@@ -172,9 +172,9 @@ func (x *executable) addLayerwiseUpdate(l *callCollector, r optim.Update, whole 
 	}
 	for first := 0; first < len(x.update.segments.parts); first += step {
 		if r.Rule == optim.RuleLARS {
-			l.add(x.update.layers.LARS(number.KernelType(x.low), whole, r.Trust, first, first+step))
+			l.addLaunches(x.update.layers.LARS(number.KernelType(x.low), whole, r.Trust, first, first+step))
 		} else {
-			l.add(x.update.layers.LAMB(number.KernelType(x.low), whole, first, first+step))
+			l.addLaunches(x.update.layers.LAMB(number.KernelType(x.low), whole, first, first+step))
 		}
 	}
 }
@@ -217,5 +217,5 @@ func (x *executable) refreshWeightCopies() error {
 		return err
 	}
 	s.stale = false
-	return x.gpu.enqueueAll(list, x.gpu.compute)
+	return x.gpu.enqueueCommands(list, x.gpu.compute)
 }

@@ -51,7 +51,7 @@ func (g *gpu) measurePeakFLOPS(ctx context.Context, low device.ElementType, tf32
 	if err != nil {
 		return flops, g.explainLostGPU(err)
 	}
-	large := memoryBlock{bytes: min(3*productEdge*productEdge*int64(low.Size())+productWorkspace, free/2) / alignmentBytes * alignmentBytes}
+	large := memoryBlock{bytes: min(3*productEdge*productEdge*int64(low.Size())+productWorkspace, free/2) / tensorAlignmentBytes * tensorAlignmentBytes}
 	if g.allocate(&large) != nil {
 		return flops, nil // training can go on without this measurement
 	}
@@ -98,7 +98,7 @@ func (g *gpu) measureMatmulFLOPS(ctx context.Context, low device.ElementType, me
 	}
 	edge := int64(productEdge)
 	matrix := func() int64 { return edge * edge * int64(low.Size()) }
-	limit := min(productWorkspace, memory.bytes/8/alignmentBytes*alignmentBytes)
+	limit := min(productWorkspace, memory.bytes/8/tensorAlignmentBytes*tensorAlignmentBytes)
 	for edge > 64 && 3*matrix()+limit > memory.bytes {
 		edge /= 2
 	}
@@ -145,7 +145,7 @@ func (g *gpu) minCommandSeconds(ctx context.Context, calls ...command) (seconds 
 		if err := g.driver.EventRecord(events[0], g.compute); err != nil {
 			return 0, g.explainLostGPU(err)
 		}
-		if err := g.enqueueAll(calls, g.compute); err != nil {
+		if err := g.enqueueCommands(calls, g.compute); err != nil {
 			return 0, err
 		}
 		if err := g.driver.EventRecord(events[1], g.compute); err != nil {

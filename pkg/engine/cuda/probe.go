@@ -41,7 +41,7 @@ func (g gpuProbe) Launch(list []kernels.Launch) error {
 	if err != nil {
 		return err
 	}
-	return g.enqueueAll(calls, g.compute)
+	return g.enqueueCommands(calls, g.compute)
 }
 
 func (g gpuProbe) Lost() error { return g.lost }
@@ -124,7 +124,7 @@ func (x *executable) fillOutputWithNaN(id int) error {
 		return err
 	}
 	v := number.Decode(p.typ, memory)
-	p.forEachRun(func(_, at, count, stride int) {
+	p.forEachStridedRun(func(_, at, count, stride int) {
 		for range count {
 			v[at] = float32(math.NaN())
 			at += stride
@@ -155,7 +155,7 @@ func (g *gpu) checkPadding(p tensorLocation, at driver.Ptr) error {
 		return err
 	}
 	v := number.Decode(p.typ, memory)
-	p.forEachRun(func(_, at, count, stride int) {
+	p.forEachStridedRun(func(_, at, count, stride int) {
 		for range count {
 			v[at] = 0
 			at += stride
@@ -271,7 +271,7 @@ func (r *planRunner) runNormGradients() (dx []float64, err error) {
 		if t.op != plan.OpBatchNormBackward {
 			continue
 		}
-		if err := x.gpu.enqueueAll(x.schedule.commands[i], x.gpu.compute); err != nil {
+		if err := x.gpu.enqueueCommands(x.schedule.commands[i], x.gpu.compute); err != nil {
 			return nil, err
 		}
 		if dx, err = x.readLogicalValues(t.out[0]); err != nil {
@@ -284,7 +284,7 @@ func (r *planRunner) runNormGradients() (dx []float64, err error) {
 // runPlan runs the plan c of variant v, whose result is tensor id, and returns the result in
 // logical order. It fills the result with NaN first.
 func (x *executable) runPlan(c autotune.Candidate, v variant, id int) ([]float64, error) {
-	if err := x.growWorkspace(c.Plan.Workspace); err != nil {
+	if err := x.growCUDNNWorkspace(c.Plan.Workspace); err != nil {
 		return nil, err
 	}
 	p, to := x.memory.locations[id], x.tensorAddress(id)
@@ -297,7 +297,7 @@ func (x *executable) runPlan(c autotune.Candidate, v variant, id int) ([]float64
 	if err != nil {
 		return nil, err
 	}
-	err = x.gpu.enqueueAll(v.commandsWith(&cudnnPlanCall{c.Plan.String(), c.Plan, pack}), x.gpu.compute)
+	err = x.gpu.enqueueCommands(v.commandsWith(&cudnnPlanCall{c.Plan.String(), c.Plan, pack}), x.gpu.compute)
 	if err == nil {
 		err = x.gpu.synchronize()
 	}
@@ -318,6 +318,6 @@ func (x *executable) readLogicalValues(id int) ([]float64, error) {
 		return nil, err
 	}
 	out := make([]float64, elementCount(p.shape))
-	unpack(p.layout, out, number.Decode(p.typ, memory))
+	unpackFromLayout(p.layout, out, number.Decode(p.typ, memory))
 	return out, nil
 }

@@ -193,17 +193,17 @@ func (g *gpu) storeKernelTimes() error {
 	return nil
 }
 
-// Limits of the work that occupyGPU enqueues: the number of bytes to clear, which takes about
+// Limits of the work that keepGPUBusy enqueues: the number of bytes to clear, which takes about
 // 10 ms at 4.3 TB/s, and the number of calls.
 const (
 	holdBytes = 40 << 30
 	holdCalls = 64
 )
 
-// occupyGPU keeps the GPU busy while the host enqueues the beginning of a traced step.
+// keepGPUBusy keeps the GPU busy while the host enqueues the beginning of a traced step.
 // Otherwise the GPU would wait for the host between commands, and the events would measure
 // the host's time. It clears the arena, whose contents are not needed between steps.
-func (x *executable) occupyGPU() error {
+func (x *executable) keepGPUBusy() error {
 	g := x.gpu
 	if g.profile.tracer == nil || x.memory.arena.bytes == 0 {
 		return nil
@@ -230,9 +230,9 @@ func (g *gpu) recordEvent(s driver.Stream) (driver.Event, error) {
 	return e, g.explainLostGPU(g.driver.EventRecord(e, s))
 }
 
-// recordSpan runs f, which enqueues commands in s. If a trace is requested, it records an
+// runTracedSpan runs f, which enqueues commands in s. If a trace is requested, it records an
 // event before and after them.
-func (g *gpu) recordSpan(name, layer, part string, s driver.Stream, f func() error) error {
+func (g *gpu) runTracedSpan(name, layer, part string, s driver.Stream, f func() error) error {
 	t := g.profile.tracer
 	if t == nil {
 		return f()

@@ -18,7 +18,7 @@ import (
 // inputs (states where state says so), its outputs the program's outputs.
 type node struct {
 	op      plan.Op
-	attr    plan.Attr
+	attr    plan.KernelAttr
 	in, out [][]int
 	state   []int // indexes in in
 	// fill makes the values of input i; nil for normal ones.
@@ -179,8 +179,8 @@ func checkPadding(e engine.Executable) error {
 		if p.space == noSpace || p.pitch != p.paddedChannels() || q.Role == plan.Activation || q.Role == plan.Output && p.form == vectorForm {
 			continue // the statistics of a channel of zeros are not zero
 		}
-		used := make([]bool, p.size())
-		p.forEachRun(func(_, at, count, stride int) {
+		used := make([]bool, p.paddedElementCount())
+		p.forEachStridedRun(func(_, at, count, stride int) {
 			for range count {
 				used[at] = true
 				at += stride

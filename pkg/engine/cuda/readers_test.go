@@ -25,7 +25,7 @@ func TestReLUOfOneReader(t *testing.T) {
 			other = y
 		}
 		p.Kernels = []plan.Kernel{
-			{Op: plan.OpConv, Name: "conv", In: []int{x, w, b}, Out: []int{y}, Attr: plan.Attr{Stride: []int{1, 1}, Pad: []int{1, 1}}},
+			{Op: plan.OpConv, Name: "conv", In: []int{x, w, b}, Out: []int{y}, Attr: plan.KernelAttr{Stride: []int{1, 1}, Pad: []int{1, 1}}},
 			{Op: plan.OpReLU, Name: "relu", In: []int{y}, Out: []int{r}},
 			{Op: plan.OpAdd, Name: "add", In: []int{other, r}, Out: []int{z}},
 		}

@@ -114,7 +114,7 @@ func (s *commandSection) enqueuePhase(g *gpu, p sectionPhase) error {
 	g.stack.NVTX.Push(p.name)
 	defer g.stack.NVTX.Pop()
 	if g.profile.tracer == nil {
-		return g.enqueueAll(p.commands, g.compute)
+		return g.enqueueCommands(p.commands, g.compute)
 	}
 	for _, c := range p.commands {
 		layer, inner := "", c
@@ -127,7 +127,7 @@ func (s *commandSection) enqueuePhase(g *gpu, p sectionPhase) error {
 		}); ok {
 			err = b.runTraced(g, g.compute)
 		} else {
-			err = g.recordSpan(c.label(), layer, p.name, g.compute, func() error { return c.run(g, g.compute) })
+			err = g.runTracedSpan(c.label(), layer, p.name, g.compute, func() error { return c.run(g, g.compute) })
 		}
 		if err != nil {
 			return err
@@ -143,7 +143,7 @@ func (s *commandSection) captureGraph(g *gpu) error {
 	}
 	var first error
 	for _, p := range s.phases {
-		if first = g.enqueueAll(p.commands, g.compute); first != nil {
+		if first = g.enqueueCommands(p.commands, g.compute); first != nil {
 			break
 		}
 	}
@@ -192,7 +192,7 @@ func (c *exchangeBucketCall) runTraced(g *gpu, s driver.Stream) error {
 	if err := c.beginExchange(g, s); err != nil {
 		return err
 	}
-	return g.recordSpan(c.label(), "", "exchange", g.exchange, func() error { return c.enqueue(g) })
+	return g.runTracedSpan(c.label(), "", "exchange", g.exchange, func() error { return c.enqueue(g) })
 }
 
 func (c *exchangeBucketCall) beginExchange(g *gpu, s driver.Stream) error {

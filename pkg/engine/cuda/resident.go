@@ -26,9 +26,9 @@ type residentDataset struct {
 	host          pinnedMemory // two int32 per sample of the batch: its index in the set, then its index in memory
 }
 
-// holdDataset copies set to the GPU, so that batches can consist of sample indexes. image and
+// loadDatasetToGPU copies set to the GPU, so that batches can consist of sample indexes. image and
 // target are names of inputs.
-func (x *executable) holdDataset(image, target string, set engine.DeviceDataset) error {
+func (x *executable) loadDatasetToGPU(image, target string, set engine.DeviceDataset) error {
 	err := x.do(func() error {
 		r, err := x.newResidentDataset(image, target, set)
 		if err != nil {
@@ -72,14 +72,14 @@ func (x *executable) holdDataset(image, target string, set engine.DeviceDataset)
 func (x *executable) newResidentDataset(image, target string, set engine.DeviceDataset) (*residentDataset, error) {
 	r := &residentDataset{set: set, values: set.Values != nil}
 	var err error
-	if r.image, r.stored, err = x.matchByteSamples(image, set.ImageShape, set.Image, set.ImageDivisor); err != nil {
+	if r.image, r.stored, err = x.findByteSampleInput(image, set.ImageShape, set.Image, set.ImageDivisor); err != nil {
 		return nil, err
 	}
 	var targets int
 	if set.Values != nil {
-		r.target, targets, err = x.matchTargetValues(target, set.Values)
+		r.target, targets, err = x.findTargetValueInput(target, set.Values)
 	} else {
-		r.target, targets, err = x.matchByteSamples(target, set.TargetShape, set.Target, set.TargetDivisor)
+		r.target, targets, err = x.findByteSampleInput(target, set.TargetShape, set.Target, set.TargetDivisor)
 	}
 	switch {
 	case err != nil:
@@ -109,9 +109,9 @@ func (x *executable) findInputWithShape(name string) (*stagedInput, []int, error
 	return x.data.inputs[at], x.program.Tensors[x.data.inputs[at].id].Shape, nil
 }
 
-// matchByteSamples checks samples that are stored as bytes and augmented. It returns the input
+// findByteSampleInput checks samples that are stored as bytes and augmented. It returns the input
 // that they feed and their number.
-func (x *executable) matchByteSamples(name string, shape []int, data []byte, divisor float64) (*stagedInput, int, error) {
+func (x *executable) findByteSampleInput(name string, shape []int, data []byte, divisor float64) (*stagedInput, int, error) {
 	in, wants, err := x.findInputWithShape(name)
 	if err != nil {
 		return nil, 0, err
@@ -135,16 +135,16 @@ func (x *executable) matchByteSamples(name string, shape []int, data []byte, div
 	return in, len(data) / size, nil
 }
 
-// matchTargetValues checks targets that are stored as values and not augmented. It returns the
+// findTargetValueInput checks targets that are stored as values and not augmented. It returns the
 // input that they feed and their number.
-func (x *executable) matchTargetValues(name string, v []float32) (*stagedInput, int, error) {
+func (x *executable) findTargetValueInput(name string, v []float32) (*stagedInput, int, error) {
 	in, wants, err := x.findInputWithShape(name)
 	if err != nil {
 		return nil, 0, err
 	}
 	size := elementCount(wants[1:])
 	switch {
-	case !x.memory.locations[in.id].isPlanar() || x.memory.locations[in.id].positionsPerRow() != 1:
+	case !x.memory.locations[in.id].isStoredInLogicalOrder() || x.memory.locations[in.id].positionsPerRow() != 1:
 		return nil, 0, fmt.Errorf("targets of shape %v have spatial dimensions, so they must be set as bytes, not as floats", wants)
 	case len(v)%size != 0:
 		return nil, 0, fmt.Errorf("got %d values for %q, want a multiple of the size of a sample of shape %v", len(v), name, wants[1:])

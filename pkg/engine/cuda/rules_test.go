@@ -88,7 +88,7 @@ func followed(t *testing.T, x *executable, u optim.Update) (skipped int) {
 				norm += d * d
 			}
 			for _, slot := range u.Slots() {
-				v.Slots = append(v.Slots, before[slotPrefix+slot+"."+q.Name])
+				v.Slots = append(v.Slots, before[optimizerSlotPrefix+slot+"."+q.Name])
 			}
 			list = append(list, v)
 		}
@@ -101,7 +101,7 @@ func followed(t *testing.T, x *executable, u optim.Update) (skipped int) {
 		for i, q := range x.program.Params {
 			near(t, fmt.Sprintf("step %d: %s", step, q.Name), mustGet(t, x, q.Name), list[i].Weights, 2e-6)
 			for k, slot := range u.Slots() {
-				name := slotPrefix + slot + "." + q.Name
+				name := optimizerSlotPrefix + slot + "." + q.Name
 				near(t, fmt.Sprintf("step %d: %s", step, name), mustGet(t, x, name), list[i].Slots[k], 1e-5)
 			}
 		}

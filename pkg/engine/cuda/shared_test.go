@@ -15,7 +15,7 @@ var (
 	largest        = enginetest.MaxMagnitude
 	snapshot       = enginetest.SnapshotTensors
 	unchanged      = enginetest.CheckUnchanged
-	truth          = enginetest.NewReference
+	truth          = enginetest.NewReferenceEngine
 	initialise     = enginetest.SetInitialValues
 	feed           = enginetest.SetRandomInputs
 	smallUNet      = enginetest.SmallUNetConfig

@@ -194,7 +194,7 @@ func (c *hostExchange) enqueueBucketCopy(i int) error {
 		return g.explainLostGPU(err)
 	}
 	host := c.exchange.hostGrads.subrange(4*b.offset, 4*b.size)
-	err := g.recordSpan(fmt.Sprint("bucket ", i, " to the host"), "", "exchange", g.exchange, func() error {
+	err := g.runTracedSpan(fmt.Sprint("bucket ", i, " to the host"), "", "exchange", g.exchange, func() error {
 		return g.explainLostGPU(g.driver.MemcpyDtoHAsync(host.ptr, c.memory.grads.ptr.Add(int64(4*b.offset)), host.bytes, g.exchange))
 	})
 	if err != nil {
@@ -217,7 +217,7 @@ func (c *hostExchange) runBackward(ctx context.Context, sections []*commandSecti
 	if err := c.runSections(ctx, sections); err != nil {
 		return err
 	}
-	if err := c.copyNextInputs(); err != nil {
+	if err := c.prefetchNextInputs(); err != nil {
 		return err
 	}
 	if c.sync == nil || !c.engine.options.Overlap {
@@ -255,7 +255,7 @@ func (c *hostExchange) finishExchange() error {
 		return fmt.Errorf("wait for gradients: %w", err)
 	}
 	g := c.gpu
-	return g.recordSpan("gradients to the GPU", "", "exchange", g.compute, func() error {
+	return g.runTracedSpan("gradients to the GPU", "", "exchange", g.compute, func() error {
 		return g.explainLostGPU(g.driver.MemcpyHtoDAsync(c.memory.grads.ptr, c.exchange.hostGrads.ptr, int64(4*c.exchange.lossAt), g.compute))
 	})
 }

@@ -39,7 +39,7 @@ func (x *executable) Step(ctx context.Context, sync engine.GradSync, update *opt
 		if err := x.gpu.beginStep(); err != nil {
 			return err
 		}
-		err := x.occupyGPU()
+		err := x.keepGPUBusy()
 		if err == nil {
 			err = x.step(ctx, sync, update, &t)
 		}
@@ -169,7 +169,7 @@ func (x *executable) accumulationCommands(p microbatch, from, n int) ([]command,
 	sums := kernels.Pointer(x.exchange.sums.ptr.Add(int64(4 * from)))
 	switch p.kind {
 	case firstBatch:
-		return []command{&gpuCopyCall{x.exchange.sums.ptr.Add(int64(4 * from)), x.memory.grads.ptr.Add(int64(4 * from)), int64(4 * n)}}, nil
+		return []command{&copyWithinGPUCall{x.exchange.sums.ptr.Add(int64(4 * from)), x.memory.grads.ptr.Add(int64(4 * from)), int64(4 * n)}}, nil
 	case middleBatch:
 		return x.gpu.newKernelCalls(kernels.AddGradients(sums, grads, n))
 	case lastBatch:
@@ -192,7 +192,7 @@ func (x *executable) newReplay(key replayKey) (*stepReplay, error) {
 		begin = append(begin, &copyToGPUCall{x.data.samples.ptr, x.data.dataset.host, x.data.samples.bytes})
 	}
 	if x.memory.backup.bytes > 0 {
-		begin = append(begin, &gpuCopyCall{x.memory.backup.ptr, x.store.states.ptr, x.memory.backup.bytes})
+		begin = append(begin, &copyWithinGPUCall{x.memory.backup.ptr, x.store.states.ptr, x.memory.backup.bytes})
 	}
 	packing, err := x.inputConversionCommands()
 	if err != nil {
@@ -205,7 +205,7 @@ func (x *executable) newReplay(key replayKey) (*stepReplay, error) {
 	if x.program.Loss >= 0 {
 		begin = append(begin, &copyToHostCall{x.memory.result.subrange(resultLoss, 4), x.tensorAddress(x.program.Loss), 4})
 		if len(x.exchange.buckets) > 0 {
-			begin = append(begin, &gpuCopyCall{x.exchangedLossAddress(), x.tensorAddress(x.program.Loss), 4})
+			begin = append(begin, &copyWithinGPUCall{x.exchangedLossAddress(), x.tensorAddress(x.program.Loss), 4})
 		}
 	}
 	if err := x.allocateGradSums(key.microbatch); err != nil {
@@ -295,7 +295,7 @@ func (x *executable) runUnsplitStep(ctx context.Context, p *stepReplay, sync eng
 	if err != nil {
 		return err
 	}
-	if err := x.measureStep(p.sections[0], t); err != nil {
+	if err := x.measureStepTimes(p.sections[0], t); err != nil {
 		return err
 	}
 	return x.readResults(true)
@@ -312,13 +312,13 @@ func (x *executable) launchUnsplitStep(s *commandSection) error {
 	if err := g.driver.EventRecord(x.profile.end, g.compute); err != nil {
 		return g.explainLostGPU(err)
 	}
-	if err := x.copyNextInputs(); err != nil {
+	if err := x.prefetchNextInputs(); err != nil {
 		return err
 	}
 	return g.explainLostGPU(g.driver.EventSynchronize(x.profile.end))
 }
 
-func (x *executable) measureStep(s *commandSection, t *engine.Timing) error {
+func (x *executable) measureStepTimes(s *commandSection, t *engine.Timing) error {
 	d := x.gpu.driver
 	whole, err := d.EventElapsed(x.profile.begin, x.profile.end)
 	if err != nil {

@@ -15,7 +15,7 @@ type region struct {
 }
 
 // regionAlignmentElements is the alignment of regions in flat buffers, in fp32 elements.
-const regionAlignmentElements = alignmentBytes / 4
+const regionAlignmentElements = tensorAlignmentBytes / 4
 
 // tensorStore contains everything that outlives a step: weights, states and optimizer slots.
 // Executables that share parameters use the same store.
@@ -35,8 +35,8 @@ type tensorStore struct {
 	users int  // number of executables that use the store
 }
 
-// slotNames returns the names of the optimizer slots, in the order in which Names lists them.
-func slotNames() []string { return []string{"m", "v", "momentum"} }
+// optimizerSlotNames returns the names of the optimizer slots, in the order in which Names lists them.
+func optimizerSlotNames() []string { return []string{"m", "v", "momentum"} }
 
 // paramOrder returns the indexes of the program's parameters in the order of the flat buffers:
 // bucket after bucket, and within a bucket in the order in which gradients become final.
@@ -65,7 +65,7 @@ func newTensorStore(g *gpu, p *plan.Program, layouts []layout, low device.Elemen
 			return nil, fmt.Errorf("lay out parameters: duplicate name %q", name)
 		}
 		s.paramAt[name] = region{s.elements, layouts[id]}
-		s.elements += roundUp(layouts[id].size(), regionAlignmentElements)
+		s.elements += roundUp(layouts[id].paddedElementCount(), regionAlignmentElements)
 	}
 	for _, q := range p.Params {
 		s.paramSeq = append(s.paramSeq, p.Tensors[q.Tensor].Name)
@@ -80,7 +80,7 @@ func newTensorStore(g *gpu, p *plan.Program, layouts []layout, low device.Elemen
 		l.typ = device.F32 // statistics are fp32 in every precision
 		s.stateAt[name] = region{size, l}
 		s.stateSeq = append(s.stateSeq, name)
-		size += roundUp(l.size(), regionAlignmentElements)
+		size += roundUp(l.paddedElementCount(), regionAlignmentElements)
 	}
 	s.masters.bytes, s.states.bytes = int64(4*s.elements), int64(4*size)
 	if low != device.F32 {
@@ -125,9 +125,9 @@ func (s *tensorStore) allocateBuffers() error {
 	return nil
 }
 
-// ensureSlot returns the buffer of an optimizer slot. If the slot does not exist yet, it
+// ensureOptimizerSlot returns the buffer of an optimizer slot. If the slot does not exist yet, it
 // allocates the buffer and fills it with zeros.
-func (s *tensorStore) ensureSlot(name string) (memoryBlock, error) {
+func (s *tensorStore) ensureOptimizerSlot(name string) (memoryBlock, error) {
 	if b, ok := s.slots[name]; ok {
 		return b, nil
 	}
@@ -163,7 +163,7 @@ func (s *tensorStore) release() error {
 
 func (s *tensorStore) slotBlocks() []memoryBlock {
 	var list []memoryBlock
-	for _, name := range slotNames() {
+	for _, name := range optimizerSlotNames() {
 		if b, ok := s.slots[name]; ok {
 			list = append(list, b)
 		}

@@ -78,7 +78,7 @@ func (c *normSyncCall) runTraced(g *gpu, s driver.Stream) error {
 	if err := c.beginExchange(g, s); err != nil {
 		return err
 	}
-	if err := g.recordSpan(c.label(), c.layer, "exchange", g.exchange, func() error { return c.enqueue(g) }); err != nil {
+	if err := g.runTracedSpan(c.label(), c.layer, "exchange", g.exchange, func() error { return c.enqueue(g) }); err != nil {
 		return err
 	}
 	return c.awaitExchange(g, s)
@@ -152,7 +152,7 @@ func (x *executable) newNormSyncCall(layer string, channels int) command {
 	return &normSyncCall{layer: layer, vector: x.exchange.norms.vector.ptr, doubles: kernels.NormVectorLength(channels), fork: x.exchange.fork, join: x.exchange.join}
 }
 
-func (x *executable) syncVectorPointer() kernels.Pointer {
+func (x *executable) normSyncVectorPointer() kernels.Pointer {
 	return kernels.Pointer(x.exchange.norms.vector.ptr)
 }
 
@@ -161,25 +161,25 @@ func (x *executable) syncVectorPointer() kernels.Pointer {
 func (x *executable) newSyncedCommands(i int, t loweredTask) ([]command, error) {
 	switch {
 	case t.stats != nil && t.stats.sync:
-		return x.newSyncedStatistics(i)
+		return x.newSyncedStatisticsCommands(i)
 	case t.op == plan.OpBatchNorm && t.attr.Sync && !t.precomputed:
 		b := x.batchNormParams(t)
-		moments, err1 := x.gpu.newKernelCalls(b.Moments(x.kernelElementType(t.in[0]), x.syncVectorPointer()))
-		join, err2 := x.gpu.newKernelCalls(b.StatisticsFromVector(x.syncVectorPointer()))
+		moments, err1 := x.gpu.newKernelCalls(b.Moments(x.kernelElementType(t.in[0]), x.normSyncVectorPointer()))
+		join, err2 := x.gpu.newKernelCalls(b.StatisticsFromVector(x.normSyncVectorPointer()))
 		apply, err3 := x.gpu.newKernelCalls(b.Apply(x.kernelElementType(t.in[0])))
-		return joinCommands(x.newNormSyncCall(t.name, b.Channels), moments, append(join, apply...), err1, err2, err3)
+		return joinAroundSynchronization(x.newNormSyncCall(t.name, b.Channels), moments, append(join, apply...), err1, err2, err3)
 	case t.op == plan.OpBatchNormBackward && t.attr.Sync && t.out[0] >= 0:
 		b := x.normGradParams(t)
-		sums, err1 := x.gpu.newKernelCalls(b.ReduceToVector(x.kernelElementType(t.in[0]), x.syncVectorPointer()))
-		joined, err2 := x.gpu.newKernelCalls(b.ApplyFromVector(x.kernelElementType(t.in[0]), x.syncVectorPointer(), kernels.Pointer(x.exchange.norms.partial.ptr)))
-		return joinCommands(x.newNormSyncCall(t.name, b.Channels), sums, joined, err1, err2)
+		sums, err1 := x.gpu.newKernelCalls(b.ReduceToVector(x.kernelElementType(t.in[0]), x.normSyncVectorPointer()))
+		joined, err2 := x.gpu.newKernelCalls(b.ApplyFromVector(x.kernelElementType(t.in[0]), x.normSyncVectorPointer(), kernels.Pointer(x.exchange.norms.partial.ptr)))
+		return joinAroundSynchronization(x.newNormSyncCall(t.name, b.Channels), sums, joined, err1, err2)
 	}
 	return nil, nil
 }
 
-// newSyncedStatistics returns the commands of task i, a convolution that computes
+// newSyncedStatisticsCommands returns the commands of task i, a convolution that computes
 // statistics, with a synchronization point after the kernel that computes the sums.
-func (x *executable) newSyncedStatistics(i int) ([]command, error) {
+func (x *executable) newSyncedStatisticsCommands(i int) ([]command, error) {
 	t, list := x.tasks[i], slices.Clone(x.schedule.commands[i])
 	for k, c := range list {
 		if n, ok := c.(*taskCommand); ok {
@@ -190,19 +190,19 @@ func (x *executable) newSyncedStatistics(i int) ([]command, error) {
 	if at < 0 {
 		return nil, errors.New("no kernel after the convolution computes statistics")
 	}
-	b := x.statisticsParams(t)
+	b := x.fusedStatisticsParams(t)
 	var moments []command
 	var err error
 	if list[at].label() == "bn_sums" {
-		moments, err = x.gpu.newKernelCalls(b.MomentsFromSums(x.tensorPointer(t.stats.sum), x.tensorPointer(t.stats.square), x.syncVectorPointer()))
+		moments, err = x.gpu.newKernelCalls(b.MomentsFromSums(x.tensorPointer(t.stats.sum), x.tensorPointer(t.stats.square), x.normSyncVectorPointer()))
 	} else {
-		moments, err = x.gpu.newKernelCalls(b.Moments(x.kernelElementType(t.out[0]), x.syncVectorPointer()))
+		moments, err = x.gpu.newKernelCalls(b.Moments(x.kernelElementType(t.out[0]), x.normSyncVectorPointer()))
 	}
-	join, joinErr := x.gpu.newKernelCalls(b.StatisticsFromVector(x.syncVectorPointer()))
-	return joinCommands(x.newNormSyncCall(t.stats.layer, b.Channels), slices.Concat(list[:at], moments), join, err, joinErr)
+	join, joinErr := x.gpu.newKernelCalls(b.StatisticsFromVector(x.normSyncVectorPointer()))
+	return joinAroundSynchronization(x.newNormSyncCall(t.stats.layer, b.Channels), slices.Concat(list[:at], moments), join, err, joinErr)
 }
 
-func joinCommands(synchronization command, before, after []command, errs ...error) ([]command, error) {
+func joinAroundSynchronization(synchronization command, before, after []command, errs ...error) ([]command, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}

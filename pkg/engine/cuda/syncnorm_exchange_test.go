@@ -237,7 +237,7 @@ func TestSynchronisedOrder(t *testing.T) {
 	}
 	outcome[2] = snapshot(t, x)
 	for name, v := range outcome[2] {
-		if strings.HasPrefix(name, slotPrefix) || strings.Contains(name, "running_var") { // unbiased by the rows of all
+		if strings.HasPrefix(name, optimizerSlotPrefix) || strings.Contains(name, "running_var") { // unbiased by the rows of all
 			continue
 		}
 		near(t, name, outcome[0][name], v, 1e-5)
@@ -301,7 +301,7 @@ func TestSynchronisedSumsOfConvolutions(t *testing.T) {
 			a, b := snapshot(t, exes[0]), snapshot(t, exes[1])
 			for name, w := range want[0] {
 				near(t, name, b[name], a[name], 0)
-				if d := distance(w, a[name]); !strings.HasPrefix(name, slotPrefix) && !(d <= 5e-3) {
+				if d := distance(w, a[name]); !strings.HasPrefix(name, optimizerSlotPrefix) && !(d <= 5e-3) {
 					t.Errorf("%s: %s is off by %v of its norm", kind, name, d)
 				}
 			}

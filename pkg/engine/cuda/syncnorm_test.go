@@ -47,8 +47,8 @@ func normAndGradient(shape []int, relu, sync bool) *plan.Program {
 		back = append(back, y, beta)
 	}
 	p.Kernels = []plan.Kernel{
-		{Op: plan.OpBatchNorm, Name: "norm", In: []int{x, gamma, beta, mean, variance}, Out: []int{y, saved, inv}, Attr: plan.Attr{Training: true, ReLU: relu, Sync: sync, Epsilon: 1e-5, Momentum: 0.1}},
-		{Op: plan.OpBatchNormBackward, Name: "norm", In: back, Out: []int{dx, dgamma, dbeta}, Attr: plan.Attr{ReLU: relu, Sync: sync}, Backward: true},
+		{Op: plan.OpBatchNorm, Name: "norm", In: []int{x, gamma, beta, mean, variance}, Out: []int{y, saved, inv}, Attr: plan.KernelAttr{Training: true, ReLU: relu, Sync: sync, Epsilon: 1e-5, Momentum: 0.1}},
+		{Op: plan.OpBatchNormBackward, Name: "norm", In: back, Out: []int{dx, dgamma, dbeta}, Attr: plan.KernelAttr{ReLU: relu, Sync: sync}, Backward: true},
 	}
 	workload.SetLifetimes(p)
 	return p
@@ -387,7 +387,7 @@ func TestSynchronisedTraining(t *testing.T) {
 			_, got := c.train(t, c.steps)
 			worst := 0.0
 			for name, w := range want[0] {
-				if strings.HasPrefix(name, slotPrefix) {
+				if strings.HasPrefix(name, optimizerSlotPrefix) {
 					continue
 				}
 				d := distance(w, got[0][name])

@@ -188,7 +188,7 @@ func TestTuningAsksForFewPlans(t *testing.T) {
 // two algorithms give the same result, a notice says so.
 func TestVolumesAreConfirmed(t *testing.T) {
 	const fastest = 1
-	for _, engines := range []clibtest.WrongVolumeEngines{clibtest.WrongNone, clibtest.WrongFastest, clibtest.WrongAll} {
+	for _, engines := range []clibtest.Wrong3DConvEngines{clibtest.WrongNone, clibtest.WrongFastest, clibtest.WrongAll} {
 		wrong, all := engines == clibtest.WrongFastest, engines == clibtest.WrongAll
 		for _, precision := range []string{"fp32", "bf16"} {
 			e := openOn(t, cudatest.NewMachine(t, clibtest.Options{WrongVolumeEngines: engines}), tunedOptions(precision))

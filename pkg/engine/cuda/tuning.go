@@ -62,21 +62,21 @@ type candidateRunner struct {
 
 func (r *candidateRunner) IsLost() bool { return r.x.gpu.lost != nil }
 
-func (r *candidateRunner) FillOperandsWithNoise() error { return r.x.fillWithNoise() }
+func (r *candidateRunner) FillOperandsWithNoise() error { return r.x.fillOperandsWithNoise() }
 
 // Time returns the shortest run time of candidate c. The runs may overwrite the memory that
 // they use, because no step has run yet.
 func (r *candidateRunner) Time(c autotune.Candidate, limit float64) (ms float64, err error) {
-	err = r.withCommands(c, func(run []command) error {
+	err = r.withCandidateCommands(c, func(run []command) error {
 		ms, err = r.x.minRunMilliseconds(run, limit)
 		return err
 	})
 	return ms, err
 }
 
-// withCommands calls f with the commands that run a candidate.
-func (r *candidateRunner) withCommands(c autotune.Candidate, f func(run []command) error) error {
-	if err := r.x.growWorkspace(c.Plan.Workspace); err != nil {
+// withCandidateCommands calls f with the commands that run a candidate.
+func (r *candidateRunner) withCandidateCommands(c autotune.Candidate, f func(run []command) error) error {
+	if err := r.x.growCUDNNWorkspace(c.Plan.Workspace); err != nil {
 		return err
 	}
 	v := r.list[c.Graph]
@@ -103,8 +103,8 @@ func (r *candidateRunner) Result(one autotune.Candidate) (out []float32, err err
 	} else {
 		rows /= channels
 	}
-	err = r.withCommands(one, func(run []command) error {
-		if err := g.enqueueAll(run, g.compute); err != nil {
+	err = r.withCandidateCommands(one, func(run []command) error {
+		if err := g.enqueueCommands(run, g.compute); err != nil {
 			return err
 		}
 		n := min(rows, max(1, confirmedElementsPerPart/pitch))
@@ -171,7 +171,7 @@ func (x *executable) runMilliseconds(run []command) (float64, error) {
 	if err := g.driver.EventRecord(x.profile.begin, g.compute); err != nil {
 		return 0, g.explainLostGPU(err)
 	}
-	if err := g.enqueueAll(run, g.compute); err != nil {
+	if err := g.enqueueCommands(run, g.compute); err != nil {
 		return 0, err
 	}
 	if err := g.driver.EventRecord(x.profile.end, g.compute); err != nil {
@@ -184,20 +184,20 @@ func (x *executable) runMilliseconds(run []command) (float64, error) {
 	return float64(took), err
 }
 
-func (x *executable) growWorkspace(bytes int64) error {
+func (x *executable) growCUDNNWorkspace(bytes int64) error {
 	if x.memory.workspace.bytes >= bytes {
 		return nil
 	}
-	err := x.resizeWorkspace(bytes)
+	err := x.resizeCUDNNWorkspace(bytes)
 	if x.memory.workspace.ptr == 0 {
 		x.memory.workspace = memoryBlock{}
 	}
 	return err
 }
 
-// resizeWorkspace replaces the cuDNN workspace by one of the given size, unless it has that
+// resizeCUDNNWorkspace replaces the cuDNN workspace by one of the given size, unless it has that
 // size already.
-func (x *executable) resizeWorkspace(bytes int64) error {
+func (x *executable) resizeCUDNNWorkspace(bytes int64) error {
 	if x.memory.workspace.bytes == bytes {
 		return nil
 	}

@@ -31,7 +31,7 @@ func (x *executable) listVariants(t loweredTask, c convolution) ([]variant, erro
 	if err != nil || x.memory.gapless.ptr == 0 || c.gaplessBytes() == 0 {
 		return list, err
 	}
-	whole, before, after, err := x.withoutGaps(c)
+	whole, before, after, err := x.withGaplessCopies(c)
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +51,7 @@ func (x *executable) listVariants(t loweredTask, c convolution) ([]variant, erro
 			packed[0] = packed[0].followedBy(variant{after: after})
 		case t.stats != nil:
 			var read variant
-			read, err = x.statisticsVariant(t, false)
+			read, err = x.fusedStatisticsVariant(t, false)
 			packed[0] = packed[0].followedBy(read)
 		}
 	}
@@ -83,15 +83,15 @@ type gappedOperand struct {
 // bytes. It is 0 if no operand has gaps.
 func (c convolution) gaplessBytes() (bytes int) {
 	for _, o := range c.gappedOperands() {
-		bytes += roundUp(o.place.bytes(), alignmentBytes)
+		bytes += roundUp(o.place.bytes(), tensorAlignmentBytes)
 	}
 	return bytes
 }
 
-// withoutGaps returns c with gapless copies of its operands, which are in x.memory.gapless.
+// withGaplessCopies returns c with gapless copies of its operands, which are in x.memory.gapless.
 // before contains the commands that make the copies, and after contains the commands that copy
 // the result back.
-func (x *executable) withoutGaps(c convolution) (gapless convolution, before, after []command, err error) {
+func (x *executable) withGaplessCopies(c convolution) (gapless convolution, before, after []command, err error) {
 	at := x.memory.gapless.ptr
 	for _, o := range c.gappedOperands() {
 		p := *o.place
@@ -109,7 +109,7 @@ func (x *executable) withoutGaps(c convolution) (gapless convolution, before, af
 			before = append(before, launches...)
 		}
 		o.place.pitch, *o.ptr = p.paddedChannels(), at
-		at = at.Add(int64(roundUp(p.bytes(), alignmentBytes)))
+		at = at.Add(int64(roundUp(p.bytes(), tensorAlignmentBytes)))
 	}
 	return c, before, after, nil
 }
@@ -124,7 +124,7 @@ func (x *executable) inPlaceVariants(t loweredTask, c convolution) ([]variant, e
 	case c.pass == filterGrad:
 		return x.weightGradVariants(c)
 	case t.sums != nil:
-		return x.normSumVariants(t, c)
+		return x.normGradientSumVariants(t, c)
 	}
 	direct := x.unfusedVariant(c)
 	end, err := x.epilogueVariant(t)
@@ -140,14 +140,14 @@ func (x *executable) inPlaceVariants(t loweredTask, c convolution) ([]variant, e
 	if t.stats == nil {
 		return list, nil
 	}
-	read, err := x.statisticsVariant(t, false)
+	read, err := x.fusedStatisticsVariant(t, false)
 	if err != nil {
 		return nil, err
 	}
 	for i := range list {
 		list[i] = list[i].followedBy(read)
 	}
-	sums, err := x.statisticsVariant(t, true)
+	sums, err := x.fusedStatisticsVariant(t, true)
 	if err != nil {
 		return nil, err
 	}
@@ -182,18 +182,18 @@ func (x *executable) weightGradVariants(c convolution) ([]variant, error) {
 	low.w.typ, low.pw = c.x.typ, x.memory.scratch.ptr
 	cast := x.unfusedVariant(low)
 	var err error
-	cast.after, err = x.gpu.newKernelCalls(kernels.CastToF32(number.KernelType(c.x.typ), kernels.Pointer(x.memory.scratch.ptr), kernels.Pointer(c.pw), c.w.size()))
+	cast.after, err = x.gpu.newKernelCalls(kernels.CastToF32(number.KernelType(c.x.typ), kernels.Pointer(x.memory.scratch.ptr), kernels.Pointer(c.pw), c.w.paddedElementCount()))
 	return []variant{direct, cast}, err
 }
 
-// normSumVariants returns the variants of a data gradient that also computes the sums of
+// normGradientSumVariants returns the variants of a data gradient that also computes the sums of
 // the gradient of the batch norm before the convolution.
-func (x *executable) normSumVariants(t loweredTask, c convolution) ([]variant, error) {
+func (x *executable) normGradientSumVariants(t loweredTask, c convolution) ([]variant, error) {
 	s := t.sums
 	direct, fused := x.unfusedVariant(c), x.unfusedVariant(c)
 	var err error
 	direct.after, err = x.gpu.newKernelCalls(x.fusedNormGradParams(t).Reduce(number.KernelType(c.x.typ)))
-	fused.ops = c.normSumOps()
+	fused.ops = c.normGradientSumOps()
 	fused.pointers = maps.Clone(direct.pointers)
 	for id, tensor := range map[int64]int{
 		idNormed: s.x, idMean: s.mean, idInvStd: s.invstd, idGamma: s.gamma, idBeta: s.beta, idDGamma: s.dgamma, idDBeta: s.dbeta,

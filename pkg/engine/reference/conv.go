@@ -16,7 +16,7 @@ type convolution struct {
 	stride, pad    [3]int
 }
 
-func newConvolution(attr plan.Attr, small, large, w []int) convolution {
+func newConvolution(attr plan.KernelAttr, small, large, w []int) convolution {
 	return convolution{
 		n: small[0], smallC: w[0], largeC: w[1],
 		small: toDepthHeightWidth(small[2:], 1), large: toDepthHeightWidth(large[2:], 1), taps: toDepthHeightWidth(w[2:], 1),
@@ -137,7 +137,7 @@ func computeWeightGradient[T number](r convolution, small, large, w []T) {
 // fillBias sets each channel of the output to its bias, or to zero if there is no bias.
 func (c *kernelCall[T]) fillBias() {
 	y, shape := c.out[0], c.outShape[0]
-	area := positionCount(shape)
+	area := spatialElementCount(shape)
 	for i := range shape[0] * shape[1] {
 		var b T
 		if len(c.in) == 3 {
@@ -187,8 +187,8 @@ func (c *kernelCall[T]) biasBackward() {
 	})
 }
 
-// positionCount returns the product of the spatial dimensions of shape, which is 1 for [n,c].
-func positionCount(shape []int) int {
+// spatialElementCount returns the product of the spatial dimensions of shape, which is 1 for [n,c].
+func spatialElementCount(shape []int) int {
 	n := 1
 	for _, d := range shape[2:] {
 		n *= d
@@ -199,7 +199,7 @@ func positionCount(shape []int) int {
 // forEachChannel calls visit for each channel of a tensor of shape [n,c,…]. parts contains one
 // range of indexes per sample: the elements of the channel in that sample.
 func forEachChannel(shape []int, visit func(channel int, parts [][2]int)) {
-	area := positionCount(shape)
+	area := spatialElementCount(shape)
 	parts := make([][2]int, shape[0])
 	for k := range shape[1] {
 		for n := range shape[0] {

@@ -10,7 +10,7 @@ import (
 // kernelCall is a kernel with the memory and the shapes of its operands. Both are nil for an
 // absent operand.
 type kernelCall[T number] struct {
-	attr              plan.Attr
+	attr              plan.KernelAttr
 	fault             LossFault
 	in, out           [][]T
 	inShape, outShape [][]int
@@ -94,13 +94,13 @@ func (x *executable[T]) computeUnroundedKernel(k plan.Kernel) error {
 	case plan.OpBCEWithLogitsBackward:
 		c.bceWithLogitsBackward()
 	default:
-		return c.computeOtherKernel(k)
+		return c.computeRemainingKernelOps(k)
 	}
 	return nil
 }
 
-// computeOtherKernel continues the switch of computeUnroundedKernel.
-func (c *kernelCall[T]) computeOtherKernel(k plan.Kernel) error {
+// computeRemainingKernelOps continues the switch of computeUnroundedKernel.
+func (c *kernelCall[T]) computeRemainingKernelOps(k plan.Kernel) error {
 	switch k.Op {
 	case plan.OpAvgPool:
 		c.avgPool()
@@ -119,7 +119,7 @@ func (c *kernelCall[T]) computeOtherKernel(k plan.Kernel) error {
 	case plan.OpReshape, plan.OpCast: // run rounds
 		c.reshape()
 	case plan.OpPad:
-		c.padMap()
+		c.padFeatureMap()
 	case plan.OpPadBackward:
 		c.padBackward()
 	case plan.OpLeakyReLU:
@@ -143,9 +143,9 @@ func (c *kernelCall[T]) computeOtherKernel(k plan.Kernel) error {
 	case plan.OpPixelCrossEntropyBackward:
 		c.pixelCrossEntropyBackward()
 	case plan.OpL1:
-		c.l1()
+		c.l1Loss()
 	case plan.OpL1Backward:
-		c.l1Backward()
+		c.l1LossBackward()
 	default:
 		return fmt.Errorf("run kernel %s: the reference engine does not support operation %q", k.Name, k.Op)
 	}

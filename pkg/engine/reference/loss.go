@@ -79,7 +79,7 @@ func (c *kernelCall[T]) softmaxCrossEntropyBackward() {
 // elements. numerator and denominator are those of its Dice coefficient (2Σpt+1)/(Σp+Σt+1).
 func (c *kernelCall[T]) forEachDiceMap(visit func(lo, hi int, numerator, denominator float64)) {
 	z, t := c.in[0], c.in[1]
-	area := positionCount(c.inShape[0])
+	area := spatialElementCount(c.inShape[0])
 	for lo := 0; lo < len(z); lo += area {
 		numerator, denominator := 1.0, 1.0
 		for i := lo; i < lo+area; i++ {
@@ -92,7 +92,7 @@ func (c *kernelCall[T]) forEachDiceMap(visit func(lo, hi int, numerator, denomin
 }
 
 func (c *kernelCall[T]) diceBCE() {
-	w, maps := c.attr.DiceWeight, float64(len(c.in[0])/positionCount(c.inShape[0]))
+	w, maps := c.attr.DiceWeight, float64(len(c.in[0])/spatialElementCount(c.inShape[0]))
 	sum := 0.0
 	c.forEachDiceMap(func(_, _ int, numerator, denominator float64) { sum += 1 - numerator/denominator })
 	c.out[0][0] = T(w*sum/maps + (1-w)*c.meanBCE())
@@ -100,7 +100,7 @@ func (c *kernelCall[T]) diceBCE() {
 
 func (c *kernelCall[T]) diceBCEBackward() {
 	z, t, dloss := c.in[0], c.in[1], float64(c.in[2][0])
-	w, maps := c.attr.DiceWeight, float64(len(z)/positionCount(c.inShape[0]))
+	w, maps := c.attr.DiceWeight, float64(len(z)/spatialElementCount(c.inShape[0]))
 	c.forEachDiceMap(func(lo, hi int, numerator, denominator float64) {
 		for i := lo; i < hi; i++ {
 			p := logistic(float64(z[i]))
@@ -112,9 +112,9 @@ func (c *kernelCall[T]) diceBCEBackward() {
 
 func logistic(z float64) float64 { return 1 / (1 + math.Exp(-z)) }
 
-// l1 computes the mean of |y−t|, plus, if Attr.ExpWeight is set, the weighted mean of
+// l1Loss computes the mean of |y−t|, plus, if Attr.ExpWeight is set, the weighted mean of
 // |e^{14y}−e^{14t}| over channel 0.
-func (c *kernelCall[T]) l1() {
+func (c *kernelCall[T]) l1Loss() {
 	y, t := c.in[0], c.in[1]
 	sum, sumExp := 0.0, 0.0
 	first, count := c.firstChannelElements()
@@ -131,7 +131,7 @@ func (c *kernelCall[T]) l1() {
 	c.out[0][0] = T(loss)
 }
 
-func (c *kernelCall[T]) l1Backward() {
+func (c *kernelCall[T]) l1LossBackward() {
 	y, t, dloss := c.in[0], c.in[1], float64(c.in[2][0])
 	first, count := c.firstChannelElements()
 	for i := range y {
@@ -152,7 +152,7 @@ func (c *kernelCall[T]) firstChannelElements() (contains func(i int) bool, count
 		return func(int) bool { return false }, 0
 	}
 	shape := c.inShape[0]
-	area, channels := positionCount(shape), shape[1]
+	area, channels := spatialElementCount(shape), shape[1]
 	return func(i int) bool { return i/area%channels == 0 }, float64(shape[0] * area)
 }
 

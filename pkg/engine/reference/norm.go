@@ -10,7 +10,7 @@ import (
 // ReLU if Attr.ReLU is set.
 func (c *kernelCall[T]) batchNorm(s *engine.NormExchange) error {
 	x, gamma, beta, y := c.in[0], c.in[1], c.in[2], c.out[0]
-	mean, invstd, err := c.normStatistics(s)
+	mean, invstd, err := c.batchNormStatistics(s)
 	if err != nil {
 		return err
 	}
@@ -29,11 +29,11 @@ func (c *kernelCall[T]) batchNorm(s *engine.NormExchange) error {
 	return nil
 }
 
-// normStatistics returns the mean and 1/√(var+ε) of each channel. If Attr.Saved is set, they
+// batchNormStatistics returns the mean and 1/√(var+ε) of each channel. If Attr.Saved is set, they
 // are the saved values. If Attr.Training is set, they are the statistics of the batch;
-// normStatistics then also saves them and updates the running statistics. Otherwise they are
+// batchNormStatistics then also saves them and updates the running statistics. Otherwise they are
 // the running statistics.
-func (c *kernelCall[T]) normStatistics(s *engine.NormExchange) (mean, invstd []T, err error) {
+func (c *kernelCall[T]) batchNormStatistics(s *engine.NormExchange) (mean, invstd []T, err error) {
 	if c.attr.Saved {
 		return c.in[3], c.in[4], nil
 	}

@@ -29,13 +29,13 @@ func (x *executable[T]) prepareUpdate(u *optim.Update) (func() error, error) {
 			return nil, fmt.Errorf("update parameters: invalid step %d: Adam counts steps from 1", u.Step)
 		}
 		rule = func(w, g []T, name string) {
-			applyAdam(u, w, g, x.store.ensureSlot("optimizer.m.", name), x.store.ensureSlot("optimizer.v.", name))
+			applyAdam(u, w, g, x.store.ensureOptimizerSlot("optimizer.m.", name), x.store.ensureOptimizerSlot("optimizer.v.", name))
 		}
 	case "sgd":
 		rule = func(w, g []T, name string) {
 			var momentum []T
 			if u.Momentum != 0 {
-				momentum = x.store.ensureSlot("optimizer.momentum.", name)
+				momentum = x.store.ensureOptimizerSlot("optimizer.momentum.", name)
 			}
 			applySGD(u, w, g, momentum)
 		}
@@ -62,7 +62,7 @@ func (x *executable[T]) prepareOptimUpdate(u *optim.Update) (func() error, error
 		for _, p := range x.program.Params {
 			var slots [][]T
 			for _, name := range u.Slots() {
-				slots = append(slots, x.store.ensureSlot("optimizer."+name+".", p.Name))
+				slots = append(slots, x.store.ensureOptimizerSlot("optimizer."+name+".", p.Name))
 			}
 			vector := len(x.program.Tensors[p.Tensor].Shape) == 1
 			switch w := any(x.tensors[p.Tensor]).(type) {

@@ -14,12 +14,12 @@ const (
 	DiceOfBatch             // the sums of the Dice term are over the batch
 )
 
-// forEachPixel calls visit for each pixel whose target is not ignored. p contains the softmax
+// forEachLabeledPixel calls visit for each pixel whose target is not ignored. p contains the softmax
 // of the pixel's logits and is valid until visit returns. logSum is the logarithm of the sum of
 // the logits' exponentials. class is the target. first is the index of the pixel's logit for
 // class 0; the logit of the next class is area elements after it.
-func (c *kernelCall[T]) forEachPixel(visit func(p []float64, logSum float64, class, sample, first int)) {
-	z, classes, area := c.in[0], c.inShape[0][1], positionCount(c.inShape[0])
+func (c *kernelCall[T]) forEachLabeledPixel(visit func(p []float64, logSum float64, class, sample, first int)) {
+	z, classes, area := c.in[0], c.inShape[0][1], spatialElementCount(c.inShape[0])
 	p := make([]float64, classes)
 	for i, t := range c.in[1] {
 		if int(t) == c.attr.Ignore {
@@ -65,7 +65,7 @@ func (c *kernelCall[T]) diceIndex(sample, class int) int {
 	return sample*c.inShape[0][1] + class
 }
 
-func (c *kernelCall[T]) sumPixels() pixelSums {
+func (c *kernelCall[T]) sumPixelLosses() pixelSums {
 	n, classes := c.inShape[0][0], c.inShape[0][1]
 	count := c.diceIndex(n-1, classes-1) + 1
 	s := pixelSums{pixels: float64(len(c.in[1])), numerator: make([]float64, count), denominator: make([]float64, count)}
@@ -73,8 +73,8 @@ func (c *kernelCall[T]) sumPixels() pixelSums {
 		s.numerator[i], s.denominator[i] = 1, 1
 	}
 	weights := 0.0
-	c.forEachPixel(func(p []float64, logSum float64, class, sample, first int) {
-		s.entropy += c.classWeight(class) * (logSum - float64(c.in[0][first+class*positionCount(c.inShape[0])]))
+	c.forEachLabeledPixel(func(p []float64, logSum float64, class, sample, first int) {
+		s.entropy += c.classWeight(class) * (logSum - float64(c.in[0][first+class*spatialElementCount(c.inShape[0])]))
 		weights += c.classWeight(class)
 		for k, v := range p {
 			s.denominator[c.diceIndex(sample, k)] += v
@@ -90,7 +90,7 @@ func (c *kernelCall[T]) sumPixels() pixelSums {
 }
 
 func (c *kernelCall[T]) pixelCrossEntropy() {
-	s, d := c.sumPixels(), c.attr.DiceWeight
+	s, d := c.sumPixelLosses(), c.attr.DiceWeight
 	dice := 0.0
 	for i, v := range s.numerator {
 		dice += 1 - v/s.denominator[i]
@@ -99,11 +99,11 @@ func (c *kernelCall[T]) pixelCrossEntropy() {
 }
 
 func (c *kernelCall[T]) pixelCrossEntropyBackward() {
-	s, d, dloss := c.sumPixels(), c.attr.DiceWeight, float64(c.in[2][0])
-	area := positionCount(c.inShape[0])
+	s, d, dloss := c.sumPixelLosses(), c.attr.DiceWeight, float64(c.in[2][0])
+	area := spatialElementCount(c.inShape[0])
 	clear(c.out[0])
 	slope := make([]float64, c.inShape[0][1]) // of the Dice loss, by class
-	c.forEachPixel(func(p []float64, _ float64, class, sample, first int) {
+	c.forEachLabeledPixel(func(p []float64, _ float64, class, sample, first int) {
 		mean := 0.0
 		for k := range p {
 			at := c.diceIndex(sample, k)

@@ -69,7 +69,7 @@ func (c *kernelCall[T]) concatChannels() {
 
 func (c *kernelCall[T]) sliceChannels() {
 	n := c.outShape[0][0]
-	offset := c.attr.Offset * positionCount(c.outShape[0])
+	offset := c.attr.Offset * spatialElementCount(c.outShape[0])
 	from, to := len(c.in[0])/n, len(c.out[0])/n // elements per sample
 	for i := range n {
 		copy(c.out[0][i*to:(i+1)*to], c.in[0][i*from+offset:])
@@ -92,7 +92,7 @@ func (c *kernelCall[T]) forEachPaddedRow(inner, outer []int, visit func(inner, o
 	}
 }
 
-func (c *kernelCall[T]) padMap() {
+func (c *kernelCall[T]) padFeatureMap() {
 	x, y := c.in[0], c.out[0]
 	fill(y, 0)
 	c.forEachPaddedRow(c.inShape[0], c.outShape[0], func(inner, outer, n int) { copy(y[outer:outer+n], x[inner:]) })

@@ -1,9 +1,9 @@
 package reference
 
-// forEachWindow calls visit for each window of a pooling. result is the index of the
+// forEachPoolWindow calls visit for each window of a pooling. result is the index of the
 // window's result. inputs contains the indexes of the inputs that the window covers, in row
 // order, −1 for padding.
-func (c *kernelCall[T]) forEachWindow(in, out []int, visit func(result int, inputs []int)) {
+func (c *kernelCall[T]) forEachPoolWindow(in, out []int, visit func(result int, inputs []int)) {
 	kernel, stride, pad := toDepthHeightWidth(c.attr.Kernel, 1), toDepthHeightWidth(c.attr.Stride, 1), toDepthHeightWidth(c.attr.Pad, 0)
 	size, result := toDepthHeightWidth(in[2:], 1), toDepthHeightWidth(out[2:], 1)
 	from := make([]int, product(kernel))
@@ -31,7 +31,7 @@ func (c *kernelCall[T]) forEachWindow(in, out []int, visit func(result int, inpu
 // value, in row order. NaN counts as the maximum. Padding is ignored, or counts as zeros if
 // Attr.PadZeros is set. input is −1 if the first maximum is padding.
 func (c *kernelCall[T]) forEachMaximum(x []T, in, out []int, visit func(result, input int, v T)) {
-	c.forEachWindow(in, out, func(to int, from []int) {
+	c.forEachPoolWindow(in, out, func(to int, from []int) {
 		best, top, found := -1, T(0), false
 		for _, at := range from {
 			var v T
@@ -65,7 +65,7 @@ func (c *kernelCall[T]) maxPoolBackward() {
 
 func (c *kernelCall[T]) avgPool() {
 	x := c.in[0]
-	c.forEachWindow(c.inShape[0], c.outShape[0], func(to int, from []int) {
+	c.forEachPoolWindow(c.inShape[0], c.outShape[0], func(to int, from []int) {
 		sum := 0.0
 		for _, at := range from {
 			sum += float64(x[at])
@@ -77,7 +77,7 @@ func (c *kernelCall[T]) avgPool() {
 func (c *kernelCall[T]) avgPoolBackward() {
 	dy, dx := c.in[0], c.out[0]
 	fill(dx, 0)
-	c.forEachWindow(c.outShape[0], c.inShape[0], func(to int, from []int) {
+	c.forEachPoolWindow(c.outShape[0], c.inShape[0], func(to int, from []int) {
 		for _, at := range from {
 			dx[at] += dy[to] / T(len(from))
 		}
@@ -86,7 +86,7 @@ func (c *kernelCall[T]) avgPoolBackward() {
 
 func (c *kernelCall[T]) globalAvgPool() {
 	x := c.in[0]
-	area := positionCount(c.inShape[0])
+	area := spatialElementCount(c.inShape[0])
 	for i := range c.out[0] {
 		sum := 0.0
 		for _, v := range x[i*area : (i+1)*area] {
@@ -97,7 +97,7 @@ func (c *kernelCall[T]) globalAvgPool() {
 }
 
 func (c *kernelCall[T]) globalAvgPoolBackward() {
-	area := positionCount(c.outShape[0])
+	area := spatialElementCount(c.outShape[0])
 	for i, d := range c.in[0] {
 		fill(c.out[0][i*area:(i+1)*area], d/T(area))
 	}

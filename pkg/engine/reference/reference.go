@@ -104,7 +104,7 @@ func load[T number](e *referenceEngine, source, p *plan.Program, share engine.Ex
 	for id, t := range p.Tensors {
 		switch t.Role {
 		case plan.Parameter, plan.State:
-			v, err := x.store.tensor(t)
+			v, err := x.store.findTensor(t)
 			if err != nil {
 				return nil, err
 			}

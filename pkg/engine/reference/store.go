@@ -20,7 +20,7 @@ type tensorStore[T number] struct {
 	slots map[string][]T
 }
 
-func slotPrefixes() []string {
+func optimizerSlotPrefixes() []string {
 	return []string{"optimizer.m.", "optimizer.v.", "optimizer.momentum."}
 }
 
@@ -40,9 +40,9 @@ func newTensorStore[T number](p *plan.Program) *tensorStore[T] {
 	return s
 }
 
-// tensor returns the memory of t. It returns an error if the store does not contain t, or
+// findTensor returns the memory of t. It returns an error if the store does not contain t, or
 // contains it with another shape.
-func (s *tensorStore[T]) tensor(t plan.Tensor) ([]T, error) {
+func (s *tensorStore[T]) findTensor(t plan.Tensor) ([]T, error) {
 	shape, ok := s.shapes[t.Name]
 	if !ok {
 		return nil, fmt.Errorf("share parameters: the other program has no tensor %s", t.Name)
@@ -53,9 +53,9 @@ func (s *tensorStore[T]) tensor(t plan.Tensor) ([]T, error) {
 	return s.tensors[t.Name], nil
 }
 
-// ensureSlot returns an optimizer slot of a parameter, and allocates it if it does not exist
+// ensureOptimizerSlot returns an optimizer slot of a parameter, and allocates it if it does not exist
 // yet.
-func (s *tensorStore[T]) ensureSlot(prefix, param string) []T {
+func (s *tensorStore[T]) ensureOptimizerSlot(prefix, param string) []T {
 	name := prefix + param
 	if s.slots[name] == nil {
 		s.slots[name] = make([]T, len(s.tensors[param]))
@@ -67,7 +67,7 @@ func (s *tensorStore[T]) ensureSlot(prefix, param string) []T {
 // are allocated, so that all ranks agree.
 func (s *tensorStore[T]) allNames() []string {
 	names := slices.Clone(s.names)
-	for _, prefix := range slotPrefixes() {
+	for _, prefix := range optimizerSlotPrefixes() {
 		for _, p := range s.params {
 			names = append(names, prefix+p)
 		}
@@ -78,7 +78,7 @@ func (s *tensorStore[T]) allNames() []string {
 // parseSlotName splits the name of an optimizer slot into its prefix and the name of the
 // parameter. ok is false if name is not the name of a slot.
 func (s *tensorStore[T]) parseSlotName(name string) (prefix, param string, ok bool) {
-	for _, prefix := range slotPrefixes() {
+	for _, prefix := range optimizerSlotPrefixes() {
 		if param, found := strings.CutPrefix(name, prefix); found && slices.Contains(s.params, param) {
 			return prefix, param, true
 		}
@@ -113,7 +113,7 @@ func (s *tensorStore[T]) set(name string, v []float64) error {
 		if s.slots[name] == nil && len(v) == len(s.tensors[param]) && !slices.ContainsFunc(v, func(f float64) bool { return f != 0 }) {
 			return nil
 		}
-		dst = s.ensureSlot(prefix, param)
+		dst = s.ensureOptimizerSlot(prefix, param)
 	}
 	if len(v) != len(dst) {
 		return fmt.Errorf("set tensor %q: got %d values, want %d", name, len(v), len(dst))

@@ -8,7 +8,7 @@ import (
 )
 
 // CSVWriter writes CSV files that are safe to open in a spreadsheet: no cell is run as a formula.
-// See [FormatCell].
+// See [EscapeCSVCell].
 type CSVWriter struct {
 	*csv.Writer
 	cells []string
@@ -18,28 +18,28 @@ type CSVWriter struct {
 // row.
 func NewCSVWriter(w io.Writer) *CSVWriter { return &CSVWriter{Writer: csv.NewWriter(w)} }
 
-// Write writes one row. It passes each cell through [FormatCell].
+// Write writes one row. It passes each cell through [EscapeCSVCell].
 func (w *CSVWriter) Write(cells []string) error {
 	w.cells = w.cells[:0]
 	for _, cell := range cells {
-		w.cells = append(w.cells, FormatCell(cell))
+		w.cells = append(w.cells, EscapeCSVCell(cell))
 	}
 	return w.Writer.Write(w.cells)
 }
 
-// FormatCell returns text as a cell of a CSV file. A spreadsheet would run a text such as
-// =HYPERLINK(…), so FormatCell puts an apostrophe before a text that begins like a formula. It
-// also adds one before apostrophes that are followed by a formula, so that [ParseCell] can
+// EscapeCSVCell returns text as a cell of a CSV file. A spreadsheet would run a text such as
+// =HYPERLINK(…), so EscapeCSVCell puts an apostrophe before a text that begins like a formula. It
+// also adds one before apostrophes that are followed by a formula, so that [UnescapeCSVCell] can
 // restore every text.
-func FormatCell(text string) string {
+func EscapeCSVCell(text string) string {
 	if beginsLikeFormula(strings.TrimLeft(text, "'")) {
 		return "'" + text
 	}
 	return text
 }
 
-// ParseCell is the inverse of [FormatCell]: it returns the original text of cell.
-func ParseCell(cell string) string {
+// UnescapeCSVCell is the inverse of [EscapeCSVCell]: it returns the original text of cell.
+func UnescapeCSVCell(cell string) string {
 	if text, ok := strings.CutPrefix(cell, "'"); ok && beginsLikeFormula(strings.TrimLeft(text, "'")) {
 		return text
 	}

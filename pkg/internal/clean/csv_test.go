@@ -35,10 +35,10 @@ func TestCell(t *testing.T) {
 		" =1":                  " =1",
 		"with, comma\n\"and\"": "with, comma\n\"and\"",
 	} {
-		if got := FormatCell(text); got != want {
+		if got := EscapeCSVCell(text); got != want {
 			t.Errorf("Cell(%q) is %q, want %q", text, got, want)
 		}
-		if got := ParseCell(FormatCell(text)); got != text {
+		if got := UnescapeCSVCell(EscapeCSVCell(text)); got != text {
 			t.Errorf("ParseCell(Cell(%q)) is %q", text, got)
 		}
 	}
@@ -56,7 +56,7 @@ func TestCSVWriter(t *testing.T) {
 		t.Errorf("got %q and the cells %q, want %q", b.String(), cells, want)
 	}
 	got, err := csv.NewReader(strings.NewReader(b.String())).Read()
-	if err != nil || ParseCell(got[0]) != "=1" {
+	if err != nil || UnescapeCSVCell(got[0]) != "=1" {
 		t.Errorf("got %q, %v", got, err)
 	}
 }

@@ -62,7 +62,7 @@ func stubs(t *testing.T, versions ...string) *clib.Search {
 		check(t, os.WriteFile(filepath.Join(dir, name), raw, 0o755))
 	}
 	return clib.NewSearch(clib.Environment{
-		Getenv: func(name string) string { return map[string]string{clib.PathVariable: dir}[name] },
+		Getenv: func(name string) string { return map[string]string{clib.LibraryPathVariable: dir}[name] },
 		Python: func(context.Context) ([]string, error) { return nil, nil },
 		System: []string{},
 	})

@@ -98,8 +98,8 @@ func (e *SymbolError) Error() string {
 	if len(e.Symbols) > 1 {
 		kind = "functions"
 	}
-	variable := PathVariable
-	if librarySpec(e.Library).system {
+	variable := LibraryPathVariable
+	if searchSpecFor(e.Library).system {
 		variable = "LD_LIBRARY_PATH"
 	}
 	return fmt.Sprintf("bind %s (%s): it has no %s %s: it is too old, or a different library with the same file name; install a newer one or name its folder in %s",

@@ -28,7 +28,7 @@ func installed(t *testing.T) *clib.Search {
 	check(t, err)
 	return clib.NewSearch(clib.Environment{Getenv: func(name string) string {
 		value := os.Getenv(name)
-		if name == clib.PathVariable && value == "" {
+		if name == clib.LibraryPathVariable && value == "" {
 			return filepath.Join(cache, "driver", "lib") + ":" + filepath.Join(cache, "nvrtc", "lib")
 		}
 		return value

@@ -40,8 +40,8 @@ const (
 	toolkitAdvice = "it comes with the CUDA toolkit and with PyTorch's CUDA wheels (pip install %s): install it, load the cluster's module, or name its folder in LOCKSTEP_CUDA_PATH"
 )
 
-// librarySpec describes how to find library n. The result has no sonames if n is unknown.
-func librarySpec(n LibraryName) searchSpec {
+// searchSpecFor describes how to find library n. The result has no sonames if n is unknown.
+func searchSpecFor(n LibraryName) searchSpec {
 	wheel := func(name string) string { return strings.Replace(toolkitAdvice, "%s", name, 1) }
 	switch n {
 	case CUDA:

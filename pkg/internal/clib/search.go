@@ -13,8 +13,8 @@ import (
 	"sync"
 )
 
-// PathVariable is the environment variable that lists the folders to search first.
-const PathVariable = "LOCKSTEP_CUDA_PATH"
+// LibraryPathVariable is the environment variable that lists the folders to search first.
+const LibraryPathVariable = "LOCKSTEP_CUDA_PATH"
 
 // Environment contains the functions by which a Search accesses the machine. A nil field means
 // the environment of this process.
@@ -38,7 +38,7 @@ func (e Environment) withDefaults() Environment {
 		e.Python = findSitePackages
 	}
 	if e.System == nil {
-		e.System = systemFolders()
+		e.System = systemLibraryFolders()
 	}
 	if e.Open == nil {
 		e.Open = dlopen
@@ -54,7 +54,7 @@ type Search struct {
 	env Environment
 
 	mu     sync.Mutex
-	places []SearchPlace // set by the first call of findPlaces
+	places []SearchPlace // set by the first call of findSearchPlaces
 	found  map[LibraryName]*openResult
 	driver int // major CUDA version of the driver; 0: unknown
 }
@@ -78,9 +78,9 @@ func (s *Search) PreferCUDA(major int) {
 	s.driver = major
 }
 
-// splitUnsupported divides the sonames of a library into two lists: versions that the driver
+// splitByDriverSupport divides the sonames of a library into two lists: versions that the driver
 // supports, and newer versions. Both lists keep the order of sonames.
-func (s *Search) splitUnsupported(sonames []string) [][]string {
+func (s *Search) splitByDriverSupport(sonames []string) [][]string {
 	var fit, newer []string
 	for _, name := range sonames {
 		var major int
@@ -107,7 +107,7 @@ func (s *Search) Open(n LibraryName) (*Library, error) {
 func (s *Search) Places() []SearchPlace {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.findPlaces())
+	return slices.Clone(s.findSearchPlaces())
 }
 
 func (s *Search) openLocked(n LibraryName) (*Library, error) {
@@ -120,7 +120,7 @@ func (s *Search) openLocked(n LibraryName) (*Library, error) {
 		o.err = fmt.Errorf("open %s on %s/%s: %w", n, runtime.GOOS, runtime.GOARCH, ErrUnsupported)
 		return nil, o.err
 	}
-	sp := librarySpec(n)
+	sp := searchSpecFor(n)
 	if len(sp.sonames) == 0 {
 		o.err = fmt.Errorf("open %s: unknown library", n)
 		return nil, o.err
@@ -131,15 +131,15 @@ func (s *Search) openLocked(n LibraryName) (*Library, error) {
 		_, _ = s.openLocked(need)
 	}
 	if o.lib, o.err = s.findLibrary(n, sp); o.err == nil && sp.companions != "" {
-		s.openCompanions(o.lib, sp.companions)
+		s.openCompanionFiles(o.lib, sp.companions)
 	}
 	return o.lib, o.err
 }
 
-// openCompanions opens the files in l's folder whose names match pattern. l opens these files
+// openCompanionFiles opens the files in l's folder whose names match pattern. l opens these files
 // later by their plain names. The loader would not find them in l's folder, but it uses files
 // that are already open.
-func (s *Search) openCompanions(l *Library, pattern string) {
+func (s *Search) openCompanionFiles(l *Library, pattern string) {
 	if !filepath.IsAbs(l.Path) {
 		return // the loader has not reported l's path
 	}
@@ -161,7 +161,7 @@ func (s *Search) findLibrary(n LibraryName, sp searchSpec) (*Library, error) {
 			return nil
 		}
 		if err != nil {
-			b := UnloadableFile{Path: s.findLoaderFile(path), Reason: err.Error()}
+			b := UnloadableFile{Path: s.findFileInLibraryPath(path), Reason: err.Error()}
 			// The loader's path may contain the folder of the file, which is searched later.
 			broken = slices.DeleteFunc(broken, func(o UnloadableFile) bool {
 				return o.Reason == b.Reason && (o.Path == b.Path || o.Path == filepath.Base(b.Path))
@@ -176,16 +176,16 @@ func (s *Search) findLibrary(n LibraryName, sp searchSpec) (*Library, error) {
 	}
 	var places []SearchPlace
 	if sp.system {
-		places = s.systemPlaces()
+		places = s.systemSearchPlaces()
 	} else {
-		places = s.findPlaces()
+		places = s.findSearchPlaces()
 	}
 	if sp.toolkit {
 		places = s.moveCUDNNFirst(places)
 	}
-	for _, sonames := range s.splitUnsupported(sp.sonames) {
+	for _, sonames := range s.splitByDriverSupport(sp.sonames) {
 		for _, place := range places {
-			if l := findInPlace(place, sonames, try); l != nil {
+			if l := findLibraryInPlace(place, sonames, try); l != nil {
 				return l, nil
 			}
 		}
@@ -193,9 +193,9 @@ func (s *Search) findLibrary(n LibraryName, sp searchSpec) (*Library, error) {
 	return nil, &NotFoundError{Library: n, Sonames: sp.sonames, Searched: slices.Clone(places), Advice: sp.advice, Broken: broken}
 }
 
-// findLoaderFile returns the path of the file in LD_LIBRARY_PATH that the loader opens for the
+// findFileInLibraryPath returns the path of the file in LD_LIBRARY_PATH that the loader opens for the
 // soname name. It returns name if there is no such file, or if name is already a path.
-func (s *Search) findLoaderFile(name string) string {
+func (s *Search) findFileInLibraryPath(name string) string {
 	if filepath.IsAbs(name) {
 		return name
 	}
@@ -208,11 +208,11 @@ func (s *Search) findLoaderFile(name string) string {
 	return name
 }
 
-// findInPlace calls try for the files of the sonames in place, and returns the first library that
+// findLibraryInPlace calls try for the files of the sonames in place, and returns the first library that
 // can be opened, or nil.
-func findInPlace(place SearchPlace, sonames []string, try func(path string) *Library) *Library {
+func findLibraryInPlace(place SearchPlace, sonames []string, try func(path string) *Library) *Library {
 	for _, soname := range sonames {
-		if place.Source == loaderSource {
+		if place.Source == loaderPathSource {
 			if l := try(soname); l != nil {
 				return l
 			}
@@ -237,12 +237,12 @@ func findInPlace(place SearchPlace, sonames []string, try func(path string) *Lib
 // while PyTorch is built for CUDA 13.
 func (s *Search) moveCUDNNFirst(places []SearchPlace) []SearchPlace {
 	has := func(dir string) bool {
-		_, err := os.Stat(filepath.Join(dir, librarySpec(CUDNN).sonames[0]))
+		_, err := os.Stat(filepath.Join(dir, searchSpecFor(CUDNN).sonames[0]))
 		return err == nil
 	}
 	for i, place := range places {
 		folders := place.Folders
-		if place.Source == loaderSource {
+		if place.Source == loaderPathSource {
 			folders = filepath.SplitList(s.env.Getenv("LD_LIBRARY_PATH"))
 		}
 		if !slices.ContainsFunc(folders, has) {
@@ -256,11 +256,11 @@ func (s *Search) moveCUDNNFirst(places []SearchPlace) []SearchPlace {
 	return places
 }
 
-// loaderSource is the SearchPlace.Source of the folders that the dynamic loader itself searches.
-const loaderSource = "the loader's path"
+// loaderPathSource is the SearchPlace.Source of the folders that the dynamic loader itself searches.
+const loaderPathSource = "the loader's path"
 
-// findPlaces returns the places to search, in order. It determines them in its first call.
-func (s *Search) findPlaces() []SearchPlace {
+// findSearchPlaces returns the places to search, in order. It determines them in its first call.
+func (s *Search) findSearchPlaces() []SearchPlace {
 	if s.places != nil {
 		return s.places
 	}
@@ -279,21 +279,21 @@ func (s *Search) findPlaces() []SearchPlace {
 		return newSearchPlace(name, note, dirs)
 	}
 	python, note := s.findPythonFolders()
-	system := s.systemPlaces()
+	system := s.systemSearchPlaces()
 	s.places = []SearchPlace{
-		variable(PathVariable, "", "lib", "lib64"),
+		variable(LibraryPathVariable, "", "lib", "lib64"),
 		system[0],
 		variable("CUDA_HOME", "lib64", "lib"),
 		variable("CUDA_PATH", "lib64", "lib"),
 		variable("CONDA_PREFIX", "lib"),
-		newSearchPlace("Python's site-packages", note, wheelFolders(python)),
+		newSearchPlace("Python's site-packages", note, wheelLibraryFolders(python)),
 		system[1],
 	}
 	return s.places
 }
 
-func (s *Search) systemPlaces() []SearchPlace {
-	loader := SearchPlace{Source: loaderSource, Note: "LD_LIBRARY_PATH is not set"}
+func (s *Search) systemSearchPlaces() []SearchPlace {
+	loader := SearchPlace{Source: loaderPathSource, Note: "LD_LIBRARY_PATH is not set"}
 	if v := s.env.Getenv("LD_LIBRARY_PATH"); v != "" {
 		loader.Note = "LD_LIBRARY_PATH=" + v
 	}
@@ -320,7 +320,7 @@ func newSearchPlace(source, note string, dirs []string) SearchPlace {
 	return p
 }
 
-func systemFolders() []string {
+func systemLibraryFolders() []string {
 	triplet := map[string]string{"amd64": "x86_64-linux-gnu", "arm64": "aarch64-linux-gnu"}[runtime.GOARCH]
 	target := map[string]string{"amd64": "x86_64-linux", "arm64": "sbsa-linux"}[runtime.GOARCH]
 	return []string{
@@ -337,9 +337,9 @@ func systemFolders() []string {
 	}
 }
 
-// wheelFolders returns the library folders of NVIDIA's Python wheels and of PyTorch. The folders
+// wheelLibraryFolders returns the library folders of NVIDIA's Python wheels and of PyTorch. The folders
 // of wheels for CUDA 13 come first, then older layouts.
-func wheelFolders(sitePackages []string) []string {
+func wheelLibraryFolders(sitePackages []string) []string {
 	var dirs []string
 	for _, sp := range sitePackages {
 		dirs = append(dirs, filepath.Join(sp, "nvidia", "cu13", "lib"))

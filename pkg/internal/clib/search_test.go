@@ -45,8 +45,8 @@ func TestOrderOfPlaces(t *testing.T) {
 	root := t.TempDir()
 	site := filepath.Join(root, "site [x]") // a folder whose name looks like a pattern
 	vars := map[string]string{
-		PathVariable: filepath.Join(root, "none") + ":" + filepath.Join(root, "ours"),
-		"CUDA_HOME":  filepath.Join(root, "home"), "CUDA_PATH": filepath.Join(root, "path"),
+		LibraryPathVariable: filepath.Join(root, "none") + ":" + filepath.Join(root, "ours"),
+		"CUDA_HOME":         filepath.Join(root, "home"), "CUDA_PATH": filepath.Join(root, "path"),
 		"CONDA_PREFIX": filepath.Join(root, "conda"), "VIRTUAL_ENV": filepath.Join(root, "venv"),
 	}
 	paths := []string{
@@ -90,7 +90,7 @@ func TestOrderOfPlaces(t *testing.T) {
 // it is, and that 13 is opened if there is no other, so that the error can name it.
 func TestPreferredVersion(t *testing.T) {
 	root := t.TempDir()
-	vars := map[string]string{PathVariable: filepath.Join(root, "first"), "CUDA_HOME": filepath.Join(root, "second")}
+	vars := map[string]string{LibraryPathVariable: filepath.Join(root, "first"), "CUDA_HOME": filepath.Join(root, "second")}
 	newer := touch(t, root, "first", "libnvrtc.so.13")
 	older := touch(t, root, "second", "lib64", "libnvrtc.so.12")
 	open := func(path string) (uintptr, error) {
@@ -123,7 +123,7 @@ func TestOrderOfLibraries(t *testing.T) {
 		touch(t, dir, name)
 	}
 	var got []string
-	s := machine(t, map[string]string{PathVariable: dir}, nil, func(path string) (uintptr, error) {
+	s := machine(t, map[string]string{LibraryPathVariable: dir}, nil, func(path string) (uintptr, error) {
 		if !filepath.IsAbs(path) {
 			t.Errorf("%s is opened by its plain name", path)
 		}
@@ -141,7 +141,7 @@ func TestOrderOfLibraries(t *testing.T) {
 }
 
 // TestLibrariesOfCUDNNsVersion checks that the libraries that cuDNN needs are taken from its
-// place, whatever the loader's path contains. Only the folders of PathVariable precede it.
+// place, whatever the loader's path contains. Only the folders of LibraryPathVariable precede it.
 func TestLibrariesOfCUDNNsVersion(t *testing.T) {
 	root := t.TempDir()
 	module, site := filepath.Join(root, "cuda12"), filepath.Join(root, "site")
@@ -165,11 +165,11 @@ func TestLibrariesOfCUDNNsVersion(t *testing.T) {
 	if got := found(); got != wheel {
 		t.Errorf("beside cuDNN lies %s, opened %s", wheel, got)
 	}
-	vars[PathVariable] = module
+	vars[LibraryPathVariable] = module
 	if got := found(); got != filepath.Join(module, "libnvrtc.so.12") {
 		t.Errorf("the folder that was named holds NVRTC 12, opened %s", got)
 	}
-	delete(vars, PathVariable)
+	delete(vars, LibraryPathVariable)
 	touch(t, module, "libcudnn.so.9")
 	if got := found(); got != "libnvrtc.so.12" {
 		t.Errorf("cuDNN is on the loader's path, opened %s", got)
@@ -178,7 +178,7 @@ func TestLibrariesOfCUDNNsVersion(t *testing.T) {
 
 func TestNotFound(t *testing.T) {
 	dir := t.TempDir()
-	s := machine(t, map[string]string{PathVariable: dir, "CUDA_HOME": "/nowhere", "LD_LIBRARY_PATH": "/opt/a"}, nil,
+	s := machine(t, map[string]string{LibraryPathVariable: dir, "CUDA_HOME": "/nowhere", "LD_LIBRARY_PATH": "/opt/a"}, nil,
 		func(string) (uintptr, error) { return 0, fs.ErrNotExist })
 	_, err := s.Open(CUDNN)
 	var missing *NotFoundError
@@ -201,7 +201,7 @@ func TestNotFound(t *testing.T) {
 func TestBrokenLibrary(t *testing.T) {
 	root := t.TempDir()
 	broken, good := touch(t, root, "a", "libcudnn.so.9"), touch(t, root, "b", "libcudnn.so.9")
-	vars := map[string]string{PathVariable: filepath.Dir(broken)}
+	vars := map[string]string{LibraryPathVariable: filepath.Dir(broken)}
 	open := func(path string) (uintptr, error) {
 		switch {
 		case path == good:
@@ -215,7 +215,7 @@ func TestBrokenLibrary(t *testing.T) {
 	if want := "open cuDNN: found but not loadable: " + broken + ": file too short: install a version that fits this machine; searched: "; err == nil || !strings.HasPrefix(err.Error(), want) {
 		t.Errorf("error %v, want %q", err, want)
 	}
-	vars[PathVariable] += ":" + filepath.Dir(good)
+	vars[LibraryPathVariable] += ":" + filepath.Dir(good)
 	if lib, err := machine(t, vars, nil, open).Open(CUDNN); err != nil || lib.Path != good {
 		t.Errorf("%v, %v", lib, err)
 	}
@@ -299,7 +299,7 @@ func TestMissingSymbolsOfARealLibrary(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := NewSearch(Environment{
-		Getenv: func(name string) string { return map[string]string{PathVariable: dir}[name] },
+		Getenv: func(name string) string { return map[string]string{LibraryPathVariable: dir}[name] },
 		Python: func(context.Context) ([]string, error) { return nil, errors.New("no python") }, System: []string{},
 	})
 	lib, err := s.Open(NCCL)
@@ -312,7 +312,7 @@ func TestMissingSymbolsOfARealLibrary(t *testing.T) {
 	}
 	want := "bind NCCL (" + path + "): it has no functions ncclAllReduce, ncclBroadcast: it is too old, or a different library with the same file name; " +
 		"install a newer one or name its folder in LOCKSTEP_CUDA_PATH"
-	if err := b.err(); err == nil || err.Error() != want {
+	if err := b.missingSymbolsError(); err == nil || err.Error() != want {
 		t.Errorf("error %v\nwant  %s", err, want)
 	}
 }

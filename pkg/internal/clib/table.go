@@ -25,7 +25,7 @@ func LoadFunctionTable[T any](s *Search, n LibraryName, bind func(path string, n
 			return nil, err
 		}
 	}
-	if err := b.err(); err != nil {
+	if err := b.missingSymbolsError(); err != nil {
 		return nil, err
 	}
 	return table, nil
@@ -57,8 +57,8 @@ func (b *symbolResolver) lookUp(symbol string) uintptr {
 	return p
 }
 
-// err returns a *SymbolError that names every missing function, or nil.
-func (b *symbolResolver) err() error {
+// missingSymbolsError returns a *SymbolError that names every missing function, or nil.
+func (b *symbolResolver) missingSymbolsError() error {
 	if len(b.missing) == 0 {
 		return nil
 	}

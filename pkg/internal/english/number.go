@@ -18,8 +18,8 @@ func FormatNumber(v float64) string {
 	return strconv.FormatFloat(v, 'f', DecimalPlaces(v), 64)
 }
 
-// FormatExact formats a number with ten digits, or NaN as "not measured".
-func FormatExact(v float64) string {
+// FormatTenDigits formats a number with ten digits, or NaN as "not measured".
+func FormatTenDigits(v float64) string {
 	if math.IsNaN(v) {
 		return "not measured"
 	}

@@ -12,7 +12,7 @@ import (
 // description has a lock. The error is errors.ErrUnsupported if the file system has no such
 // locks.
 func Lock(f *os.File) (held bool, err error) {
-	l := newLock(unix.F_WRLCK)
+	l := newFlock(unix.F_WRLCK)
 	err = unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &l)
 	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EACCES) {
 		return true, nil
@@ -23,12 +23,12 @@ func Lock(f *os.File) (held bool, err error) {
 // IsLocked reports whether another open file description has the write lock
 // of f, without taking it. f may be open for reading only.
 func IsLocked(f *os.File) (held bool, err error) {
-	l := newLock(unix.F_RDLCK) // only a write lock conflicts with it
+	l := newFlock(unix.F_RDLCK) // only a write lock conflicts with it
 	err = unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &l)
 	return err == nil && l.Type != unix.F_UNLCK, wrapLockError(f, err)
 }
 
-func newLock(kind int16) unix.Flock_t { return unix.Flock_t{Type: kind, Whence: io.SeekStart} }
+func newFlock(kind int16) unix.Flock_t { return unix.Flock_t{Type: kind, Whence: io.SeekStart} }
 
 // wrapLockError adds f's path to err. It returns errors.ErrUnsupported if err means that the file
 // system has no locks, and nil if err is nil.

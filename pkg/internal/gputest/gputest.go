@@ -24,9 +24,11 @@ type EngineOpener func(o engine.Options, localRank int) (engine.Engine, error)
 // test if the machine has no C++ compiler.
 func NewSharedOpener(t *testing.T) EngineOpener {
 	t.Helper()
-	prepareKernels(t)
+	compileKernelsOrSkip(t)
 	m := clibtest.New(clibtest.Options{Execute: ExecuteKernel})
-	return func(o engine.Options, localRank int) (engine.Engine, error) { return openEngine(m, o, localRank) }
+	return func(o engine.Options, localRank int) (engine.Engine, error) {
+		return openSimulatedEngine(m, o, localRank)
+	}
 }
 
 // NewPerWorkerOpener returns an EngineOpener for workers in separate processes. Each worker has
@@ -34,14 +36,14 @@ func NewSharedOpener(t *testing.T) EngineOpener {
 // a different GPU. NewPerWorkerOpener skips the test if the machine has no C++ compiler.
 func NewPerWorkerOpener(t *testing.T, n int) EngineOpener {
 	t.Helper()
-	prepareKernels(t)
+	compileKernelsOrSkip(t)
 	network := clibtest.NewNCCLNetwork()
 	return func(o engine.Options, localRank int) (engine.Engine, error) {
-		return openEngine(clibtest.New(clibtest.Options{Execute: ExecuteKernel, Devices: n, Network: network}), o, localRank)
+		return openSimulatedEngine(clibtest.New(clibtest.Options{Execute: ExecuteKernel, Devices: n, Network: network}), o, localRank)
 	}
 }
 
-func openEngine(m *clibtest.Machine, o engine.Options, localRank int) (engine.Engine, error) {
+func openSimulatedEngine(m *clibtest.Machine, o engine.Options, localRank int) (engine.Engine, error) {
 	s, err := m.OpenStack()
 	if err != nil {
 		return nil, err
@@ -49,9 +51,9 @@ func openEngine(m *clibtest.Machine, o engine.Options, localRank int) (engine.En
 	return cuda.NewWithLibraries(s, os.Getenv, o, localRank)
 }
 
-// prepareKernels compiles the kernels for the CPU and disables the tuning cache. It skips the
+// compileKernelsOrSkip compiles the kernels for the CPU and disables the tuning cache. It skips the
 // test under -short, or if there is no C++ compiler.
-func prepareKernels(t *testing.T) {
+func compileKernelsOrSkip(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("slow")

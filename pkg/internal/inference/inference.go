@@ -58,9 +58,9 @@ func (n *Network) Classify(ctx context.Context, values []float32, shape []int) (
 	if err != nil {
 		return nil, err
 	}
-	logits := make([]float32, countOutputs(program))
+	logits := make([]float32, countLogits(program))
 	size := [2]int{shape[1], shape[2]}
-	return logits, n.averageFlips(values, size, func(v, sum []float32) error { return n.runProgram(ctx, v, sum) }, logits, [2]int{1, 1})
+	return logits, n.averageOverFlips(values, size, func(v, sum []float32) error { return n.runProgram(ctx, v, sum) }, logits, [2]int{1, 1})
 }
 
 // Segment returns the logits [K,H,W] for the pixels of an image of shape [C,H,W]. It pads the
@@ -86,7 +86,7 @@ func (n *Network) Segment(ctx context.Context, values []float32, shape []int) ([
 	}
 	rows, columns := divideIntoWindows(size[0], window[0], field.Halo()), divideIntoWindows(size[1], window[1], field.Halo())
 	total, done := len(rows)*len(columns)*n.passesPerPixel(), 0
-	in, out := make([]float32, channels*window[0]*window[1]), make([]float32, countOutputs(n.exe.Program()))
+	in, out := make([]float32, channels*window[0]*window[1]), make([]float32, countLogits(n.exe.Program()))
 	planes := len(out) / (window[0] * window[1])
 	whole := func(v, logits []float32) error {
 		for _, row := range rows {
@@ -107,7 +107,7 @@ func (n *Network) Segment(ctx context.Context, values []float32, shape []int) ([
 		return nil
 	}
 	all := make([]float32, planes*size[0]*size[1])
-	if err := n.averageFlips(padImage(values, channels, h, w, size[0], size[1]), size, whole, all, size); err != nil {
+	if err := n.averageOverFlips(padImage(values, channels, h, w, size[0], size[1]), size, whole, all, size); err != nil {
 		return nil, err
 	}
 	if size == [2]int{h, w} {
@@ -118,8 +118,8 @@ func (n *Network) Segment(ctx context.Context, values []float32, shape []int) ([
 	return logits, nil
 }
 
-// countOutputs returns the number of logits that p computes.
-func countOutputs(p *plan.Program) int {
+// countLogits returns the number of logits that p computes.
+func countLogits(p *plan.Program) int {
 	return p.Tensors[p.FindTensor(plan.Output, model.LogitsOutput)].Elements()
 }
 
@@ -131,10 +131,10 @@ func (n *Network) passesPerPixel() int {
 	return 1
 }
 
-// averageFlips calls apply, which computes logits, for the image v of the given size. If n.Flips
+// averageOverFlips calls apply, which computes logits, for the image v of the given size. If n.Flips
 // is set, it also calls apply for the mirror images of v. It writes the mean of the results to
 // logits; outSize is their height and width.
-func (n *Network) averageFlips(v []float32, size [2]int, apply func(v, logits []float32) error, logits []float32, outSize [2]int) error {
+func (n *Network) averageOverFlips(v []float32, size [2]int, apply func(v, logits []float32) error, logits []float32, outSize [2]int) error {
 	if !n.Flips {
 		return apply(v, logits)
 	}
@@ -175,8 +175,8 @@ func mirrorPlanes(v []float32, size [2]int, vertical, horizontal bool) {
 	}
 }
 
-// maxProbeSide limits the size of the images that FindReceptiveField tries, in pixels.
-const maxProbeSide = 1 << 12
+// maxProbeImageSide limits the size of the images that FindReceptiveField tries, in pixels.
+const maxProbeImageSide = 1 << 12
 
 // FindReceptiveField sets n.Field and n.Bounded for images with the given number of channels,
 // unless n.Field is already set. It uses the network's program for the smallest square image that
@@ -184,7 +184,7 @@ const maxProbeSide = 1 << 12
 // network is then applied to whole images, which are not padded.
 func (n *Network) FindReceptiveField(channels int) (err error) {
 	built := n.Field != nil
-	for side := 1; side <= maxProbeSide && n.Field == nil; side *= 2 {
+	for side := 1; side <= maxProbeImageSide && n.Field == nil; side *= 2 {
 		program, failed := n.Program([]int{channels, side, side}, []int{1, side, side})
 		if failed != nil {
 			err = failed
@@ -211,7 +211,7 @@ func (n *Network) loadLargestWindow(channels int, size [2]int, f plan.ReceptiveF
 	program := func(w [2]int) (*plan.Program, error) {
 		return n.Program([]int{channels, w[0], w[1]}, []int{1, w[0], w[1]})
 	}
-	window, err = chooseWindow(size, f, limit, func(w [2]int) (int64, error) {
+	window, err = chooseWindowSize(size, f, limit, func(w [2]int) (int64, error) {
 		q, err := program(w)
 		if err != nil {
 			return 0, err

@@ -71,18 +71,18 @@ func copyRegion(dst []float32, dstSize, to [2]int, src []float32, srcSize, from 
 	}
 }
 
-// minimizeWindow returns the smallest window with which size pixels need no more windows than
+// shrinkWindow returns the smallest window with which size pixels need no more windows than
 // with window.
-func minimizeWindow(size, window int, f plan.ReceptiveField) int {
+func shrinkWindow(size, window int, f plan.ReceptiveField) int {
 	n := len(divideIntoWindows(size, window, f.Halo()))
 	return roundUp((size+2*f.Halo()*(n-1)+n-1)/n, f.Step)
 }
 
-// chooseWindow returns the rows and columns of a window whose program needs at most limit bytes.
+// chooseWindowSize returns the rows and columns of a window whose program needs at most limit bytes.
 // The window is the whole image if possible, otherwise about as large as limit allows. memory
 // returns the bytes that the program for a window needs. size, the size of the image, is a
 // multiple of f.Step.
-func chooseWindow(size [2]int, f plan.ReceptiveField, limit int64, memory func(window [2]int) (int64, error)) ([2]int, error) {
+func chooseWindowSize(size [2]int, f plan.ReceptiveField, limit int64, memory func(window [2]int) (int64, error)) ([2]int, error) {
 	least := 2*f.Halo() + f.Step
 	window := size
 	for {
@@ -91,7 +91,7 @@ func chooseWindow(size [2]int, f plan.ReceptiveField, limit int64, memory func(w
 			return window, err
 		}
 		if need <= limit {
-			return [2]int{minimizeWindow(size[0], window[0], f), minimizeWindow(size[1], window[1], f)}, nil
+			return [2]int{shrinkWindow(size[0], window[0], f), shrinkWindow(size[1], window[1], f)}, nil
 		}
 		smallest := [2]int{min(least, size[0]), min(least, size[1])}
 		if window == smallest {

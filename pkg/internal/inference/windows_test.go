@@ -20,9 +20,9 @@ func TestSpans(t *testing.T) {
 		halo := step * rapid.IntRange(0, 6).Draw(t, "halo")
 		window := 2*halo + step*rapid.IntRange(1, 100).Draw(t, "window")
 		f := plan.ReceptiveField{Step: step, Reach: halo}
-		for _, window := range []int{window, minimizeWindow(size, window, f)} {
+		for _, window := range []int{window, shrinkWindow(size, window, f)} {
 			all := divideIntoWindows(size, window, halo)
-			if len(all) != len(divideIntoWindows(size, minimizeWindow(size, window, f), halo)) {
+			if len(all) != len(divideIntoWindows(size, shrinkWindow(size, window, f), halo)) {
 				t.Errorf("shrinking the window changes the number of windows")
 			}
 			next := 0
@@ -65,15 +65,15 @@ func TestChooseWindow(t *testing.T) {
 		{[2]int{128, 4096}, [2]int{128, 352}, 128 * 400},  // 16 windows; the tried sides fall by a tenth
 		{[2]int{512, 512}, [2]int{104, 104}, 104 * 104},
 	} {
-		if got, err := chooseWindow(c.size, f, c.limit, pixels); err != nil || got != c.want {
+		if got, err := chooseWindowSize(c.size, f, c.limit, pixels); err != nil || got != c.want {
 			t.Errorf("size %v, limit %d: got %v, %v, want %v", c.size, c.limit, got, err, c.want)
 		}
 	}
-	if _, err := chooseWindow([2]int{512, 96}, f, 104*96-1, pixels); err == nil || !strings.Contains(err.Error(), "window of 104×96 pixels, the smallest for this network, needs 9.75 KiB of memory, but the limit is 9.749 KiB: raise MemoryBytes") {
+	if _, err := chooseWindowSize([2]int{512, 96}, f, 104*96-1, pixels); err == nil || !strings.Contains(err.Error(), "window of 104×96 pixels, the smallest for this network, needs 9.75 KiB of memory, but the limit is 9.749 KiB: raise MemoryBytes") {
 		t.Errorf("got %v", err)
 	}
 	failed := errors.New("failed")
-	if _, err := chooseWindow([2]int{8, 8}, f, 1, func([2]int) (int64, error) { return 0, failed }); !errors.Is(err, failed) {
+	if _, err := chooseWindowSize([2]int{8, 8}, f, 1, func([2]int) (int64, error) { return 0, failed }); !errors.Is(err, failed) {
 		t.Errorf("got %v, want the error of the plan", err)
 	}
 }

@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// findClassLoss returns the kernel that reads the tensor with the given ID as class indexes. ok
+// findClassLossKernel returns the kernel that reads the tensor with the given ID as class indexes. ok
 // is false if there is no such kernel.
-func (p *Program) findClassLoss(id int) (k Kernel, ok bool) {
+func (p *Program) findClassLossKernel(id int) (k Kernel, ok bool) {
 	i := slices.IndexFunc(p.Kernels, func(k Kernel) bool {
 		switch k.Op {
 		case OpSoftmaxCrossEntropy, OpSoftmaxCrossEntropyBackward, OpPixelCrossEntropy, OpPixelCrossEntropyBackward:
@@ -25,7 +25,7 @@ func (p *Program) findClassLoss(id int) (k Kernel, ok bool) {
 // class indexes, which OpSoftmaxCrossEntropy or OpPixelCrossEntropy reads. For other tensors
 // it returns 0.
 func (p *Program) ClassCount(id int) int {
-	k, ok := p.findClassLoss(id)
+	k, ok := p.findClassLossKernel(id)
 	if !ok {
 		return 0
 	}
@@ -37,7 +37,7 @@ func (p *Program) ClassCount(id int) int {
 // OpPixelCrossEntropy also allows Attr.Ignore. Engines call CheckClassIndexes before they set an
 // input, so that their kernels need no bounds checks.
 func CheckClassIndexes[T float32 | float64](p *Program, id int, v []T) error {
-	k, ok := p.findClassLoss(id)
+	k, ok := p.findClassLossKernel(id)
 	if !ok {
 		return nil
 	}

@@ -8,10 +8,10 @@ import (
 	"lockstep/pkg/internal/english"
 )
 
-// Stage is one stage of a pipeline: consecutive layers of a program, with a separate program for
+// PipelineStage is one stage of a pipeline: consecutive layers of a program, with a separate program for
 // each pass. A tensor that one of these programs computes and another one reads is an output of
 // the former and an input of the latter.
-type Stage struct {
+type PipelineStage struct {
 	Forward, Backward *Program
 	Layers            [2]int // the stage consists of layers Layers[0] to Layers[1]−1
 	FLOPs             int64  // floating-point operations of both passes, see Program.FLOPs
@@ -41,9 +41,9 @@ func (p *Program) StageOutputName(id int) string {
 // the number of operations (FLOPs) of the most expensive stage. Kernels without FLOPs, such as
 // batch norms, and messages between stages count as free. Each kernel of p is in exactly one
 // program of one stage.
-func CutIntoStages(p *Program, stages int) ([]Stage, error) {
+func CutIntoStages(p *Program, stages int) ([]PipelineStage, error) {
 	c := stageCutter{whole: p, layerOf: make([]int, len(p.Kernels)), producer: make([]int, len(p.Tensors))}
-	if err := c.findLayers(); err != nil {
+	if err := c.assignKernelsToLayers(); err != nil {
 		return nil, fmt.Errorf("cut network into stages: %w", err)
 	}
 	if stages < 1 || stages > len(c.flops) {
@@ -55,7 +55,7 @@ func CutIntoStages(p *Program, stages int) ([]Stage, error) {
 	for at, layer := range c.layerOf {
 		c.stageOf[at], _ = slices.BinarySearch(ends, layer+1)
 	}
-	list := make([]Stage, stages)
+	list := make([]PipelineStage, stages)
 	for s := range list {
 		list[s] = c.newStage(s, stages)
 		from := 0
@@ -83,11 +83,11 @@ type stageCutter struct {
 	flops    []int64 // by layer, of both passes
 }
 
-// findLayers assigns every kernel to a layer. Kernels without FLOPs, such as a batch norm, belong
+// assignKernelsToLayers assigns every kernel to a layer. Kernels without FLOPs, such as a batch norm, belong
 // to the layer before them. A kernel of the backward pass belongs to the layer whose parameters
 // or activations it reads. If it reads only gradients, it belongs to the first of the layers that
 // compute these gradients.
-func (c *stageCutter) findLayers() error {
+func (c *stageCutter) assignKernelsToLayers() error {
 	p := c.whole
 	if len(p.Kernels) == p.Forward {
 		return fmt.Errorf("the program has no backward pass")
@@ -208,8 +208,8 @@ func balanceStages(cost []int64, stages int) []int {
 	return ends
 }
 
-func (c *stageCutter) newStage(stage, stages int) Stage {
-	s := Stage{Activations: make([][]int, stages), Gradients: make([][]int, stages)}
+func (c *stageCutter) newStage(stage, stages int) PipelineStage {
+	s := PipelineStage{Activations: make([][]int, stages), Gradients: make([][]int, stages)}
 	for at, k := range c.whole.Kernels {
 		if c.stageOf[at] != stage {
 			continue
@@ -281,27 +281,27 @@ func (c *stageCutter) newPassProgram(stage int, backward bool) *Program {
 	}
 	for at, k := range whole.Kernels {
 		if belongs(at) {
-			k.In, k.Out = remapIDs(k.In, ids), remapIDs(k.Out, ids)
+			k.In, k.Out = remapTensorIDs(k.In, ids), remapTensorIDs(k.Out, ids)
 			p.Kernels = append(p.Kernels, k)
 		}
 	}
 	if !backward {
 		p.Forward = len(p.Kernels)
 	}
-	p.setLifetimes()
+	p.setTensorLifetimes()
 	if backward {
 		for i, q := range p.Params {
 			of := slices.IndexFunc(whole.Params, func(w Param) bool { return w.Name == q.Name })
 			p.Params[i].Grad = ids[whole.Params[of].Grad]
 		}
-		p.assignBuckets(Options{BucketBytes: math.MaxInt, FirstBucketBytes: math.MaxInt})
+		p.assignGradientBuckets(Options{BucketBytes: math.MaxInt, FirstBucketBytes: math.MaxInt})
 	}
 	return p
 }
 
-// remapIDs replaces each tensor ID in list by ids[ID]. It keeps −1, which stands for an absent
+// remapTensorIDs replaces each tensor ID in list by ids[ID]. It keeps −1, which stands for an absent
 // tensor.
-func remapIDs(list, ids []int) []int {
+func remapTensorIDs(list, ids []int) []int {
 	out := make([]int, len(list))
 	for i, id := range list {
 		out[i] = id

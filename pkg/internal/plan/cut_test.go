@@ -106,12 +106,12 @@ func TestCutErrors(t *testing.T) {
 	synced := *p
 	synced.Kernels = slices.Clone(p.Kernels)
 	synced.Kernels[1].Attr.Sync = true
-	for want, f := range map[string]func() ([]plan.Stage, error){
-		fmt.Sprintf("got %d stages for a network of %d layers (convolutions and linear layers): use at most %[2]d workers", layers+1, layers): func() ([]plan.Stage, error) { return plan.CutIntoStages(p, layers+1) },
-		"got 0 stages":            func() ([]plan.Stage, error) { return plan.CutIntoStages(p, 0) },
-		"no backward pass":        func() ([]plan.Stage, error) { return plan.CutIntoStages(&forward, 2) },
-		"set recompute to false":  func() ([]plan.Stage, error) { return plan.CutIntoStages(recomputed(t, p), 2) },
-		"set sync_batchnorm to f": func() ([]plan.Stage, error) { return plan.CutIntoStages(&synced, 2) },
+	for want, f := range map[string]func() ([]plan.PipelineStage, error){
+		fmt.Sprintf("got %d stages for a network of %d layers (convolutions and linear layers): use at most %[2]d workers", layers+1, layers): func() ([]plan.PipelineStage, error) { return plan.CutIntoStages(p, layers+1) },
+		"got 0 stages":            func() ([]plan.PipelineStage, error) { return plan.CutIntoStages(p, 0) },
+		"no backward pass":        func() ([]plan.PipelineStage, error) { return plan.CutIntoStages(&forward, 2) },
+		"set recompute to false":  func() ([]plan.PipelineStage, error) { return plan.CutIntoStages(recomputed(t, p), 2) },
+		"set sync_batchnorm to f": func() ([]plan.PipelineStage, error) { return plan.CutIntoStages(&synced, 2) },
 	} {
 		if _, err := f(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got error %v, want %q", err, want)

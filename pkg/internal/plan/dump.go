@@ -106,7 +106,7 @@ func (p *Program) tensorLabel(id int, withShape bool) string {
 }
 
 // String lists the attributes that are set, in parentheses. It returns "" if none is set.
-func (a Attr) String() string {
+func (a KernelAttr) String() string {
 	var s []string
 	for _, v := range []struct {
 		name  string

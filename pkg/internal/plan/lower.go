@@ -66,14 +66,14 @@ func lowerGraph(g *nn.Graph, o Options) (*Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := lowering{graph: g, options: o, params: g.Parameters()}
-	if err := l.collectNodes(); err != nil {
+	l := graphLowering{graph: g, options: o, params: g.Parameters()}
+	if err := l.collectNeededNodes(); err != nil {
 		return nil, err
 	}
 	if err := l.createPendingKernels(); err != nil {
 		return nil, err
 	}
-	if err := l.schedule(); err != nil {
+	if err := l.scheduleKernels(); err != nil {
 		return nil, err
 	}
 	p := l.buildProgram()
@@ -86,9 +86,9 @@ func lowerGraph(g *nn.Graph, o Options) (*Program, error) {
 	return p, nil
 }
 
-// tensorKey identifies a tensor that has no ID yet. Most values are the result of a node. If
+// pendingTensorKey identifies a tensor that has no ID yet. Most values are the result of a node. If
 // the kernel for a node has more results than the node, part distinguishes them.
-type tensorKey struct {
+type pendingTensorKey struct {
 	node *gorgonia.Node
 	part int
 }
@@ -104,8 +104,8 @@ const (
 type pendingKernel struct {
 	op       Op
 	layer    string
-	attr     Attr
-	in, out  []tensorKey // node is nil for an absent value
+	attr     KernelAttr
+	in, out  []pendingTensorKey // node is nil for an absent value
 	backward bool
 	// forwardNode is the ID of a node of the forward pass. The kernel computes this node, or
 	// part of the gradient of its operation. rank orders the kernels with the same forwardNode;
@@ -114,7 +114,7 @@ type pendingKernel struct {
 	rank        int
 }
 
-type lowering struct {
+type graphLowering struct {
 	graph   *nn.Graph
 	options Options
 	params  []nn.Variable
@@ -123,13 +123,13 @@ type lowering struct {
 	forward map[*gorgonia.Node]bool             // nodes on which the loss and the outputs depend
 	readers map[*gorgonia.Node][]*gorgonia.Node // by node: the lowered nodes that read it
 	pending []pendingKernel
-	results map[tensorKey]int // final gradient → parameter index
-	steps   int               // number of forward kernels, set by schedule
+	results map[pendingTensorKey]int // final gradient → parameter index
+	steps   int                      // number of forward kernels, set by schedule
 }
 
-// collectNodes finds the nodes on which the loss, the outputs and the gradients depend.
+// collectNeededNodes finds the nodes on which the loss, the outputs and the gradients depend.
 // gorgonia.Grad also creates nodes that nothing depends on.
-func (l *lowering) collectNodes() error {
+func (l *graphLowering) collectNeededNodes() error {
 	var roots []*gorgonia.Node
 	for _, o := range l.graph.Outputs() {
 		roots = append(roots, o.Node)
@@ -149,20 +149,20 @@ func (l *lowering) collectNodes() error {
 	l.forward = map[*gorgonia.Node]bool{}
 	l.readers = map[*gorgonia.Node][]*gorgonia.Node{}
 	seen := map[*gorgonia.Node]bool{}
-	l.addReachable(roots, seen)
+	l.addReachableNodes(roots, seen)
 	for n := range seen {
 		l.forward[n] = true
 	}
-	l.addReachable(l.grads, seen)
+	l.addReachableNodes(l.grads, seen)
 	// Nodes are created after their operands: the order of creation is an order of
 	// computation.
 	slices.SortFunc(l.nodes, func(a, b *gorgonia.Node) int { return int(a.ID() - b.ID()) })
 	return nil
 }
 
-// addReachable adds the nodes that are reachable from roots to l.nodes and to seen. It skips
+// addReachableNodes adds the nodes that are reachable from roots to l.nodes and to seen. It skips
 // nodes in seen.
-func (l *lowering) addReachable(roots []*gorgonia.Node, seen map[*gorgonia.Node]bool) {
+func (l *graphLowering) addReachableNodes(roots []*gorgonia.Node, seen map[*gorgonia.Node]bool) {
 	todo := slices.Clone(roots)
 	for len(todo) > 0 {
 		n := todo[len(todo)-1]

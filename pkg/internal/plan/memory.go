@@ -2,10 +2,10 @@ package plan
 
 import "lockstep/pkg/internal/device"
 
-// Memory contains the numbers of bytes that a program needs for its tensors. Elements are
+// MemoryUse contains the numbers of bytes that a program needs for its tensors. Elements are
 // float32, or the 16-bit types that ConvertToMixedPrecision chose. The padding and workspace of
 // an engine are not included.
-type Memory struct {
+type MemoryUse struct {
 	// Activations is the size of the arena for all tensors that live within a step:
 	// activations, their gradients, and outputs.
 	Activations int
@@ -16,8 +16,8 @@ type Memory struct {
 }
 
 // Memory returns the memory of p with activations placed by LayOutArena.
-func (p *Program) Memory() Memory {
-	var m Memory
+func (p *Program) Memory() MemoryUse {
+	var m MemoryUse
 	var list []BufferLifetime
 	for _, t := range p.Tensors {
 		width := 4

@@ -11,7 +11,7 @@ import (
 // between them, two maps of 1·2·4·4 are alive at once, then one and the output.
 func TestMemory(t *testing.T) {
 	const element, image = 4, 1 * 2 * 4 * 4
-	build := func(mode nn.Mode) plan.Memory {
+	build := func(mode nn.Mode) plan.MemoryUse {
 		g := nn.NewGraph(mode)
 		x := g.Input("image", 1, 1, 4, 4)
 		y := g.Conv2D("head", g.ReLU(g.Conv2D("a", x, 2, 3, 1, 1, true)), 1, 1, 1, 0, false)
@@ -23,7 +23,7 @@ func TestMemory(t *testing.T) {
 		}
 		return p.Memory()
 	}
-	want := plan.Memory{Activations: element * 2 * image, Inputs: element * 2 * 16, Parameters: element * (18 + 2 + 2)}
+	want := plan.MemoryUse{Activations: element * 2 * image, Inputs: element * 2 * 16, Parameters: element * (18 + 2 + 2)}
 	if got := build(nn.Eval); got != want {
 		t.Errorf("evaluation needs %+v, want %+v", got, want)
 	}

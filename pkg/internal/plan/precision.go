@@ -48,7 +48,7 @@ func ConvertToMixedPrecision(p *Program, low device.ElementType) (*Program, erro
 	for i := range m.Tensors {
 		m.Tensors[i].First, m.Tensors[i].Last = -1, -1
 	}
-	m.setLifetimes()
+	m.setTensorLifetimes()
 	if err := Validate(m.Program); err != nil {
 		return nil, fmt.Errorf("convert program to mixed precision: the result is inconsistent, which is a bug of package plan: %w", err)
 	}
@@ -164,7 +164,7 @@ func (m *precisionConverter) matchSegmentationHead(k Kernel) (gradient int, ok b
 
 // isSingle1x1Filter reports whether tensor w is a single filter with window 1, and a specifies
 // stride 1 and no padding.
-func (m *precisionConverter) isSingle1x1Filter(w int, a Attr) bool {
+func (m *precisionConverter) isSingle1x1Filter(w int, a KernelAttr) bool {
 	t := m.Tensors[w]
 	if t.Shape[0] != 1 || t.Elements() != t.Shape[1] {
 		return false

@@ -157,9 +157,9 @@ const (
 	OpL1Backward Op = "l1_backward"
 )
 
-// Attr contains the constants of a kernel. Constants that an operation does not use are
+// KernelAttr contains the constants of a kernel. Constants that an operation does not use are
 // zero.
-type Attr struct {
+type KernelAttr struct {
 	Kernel   []int   // window of a pooling, one number per spatial dimension
 	Stride   []int   // one number per spatial dimension
 	Pad      []int   // padding on each side (OpPad: before), one number per spatial dimension
@@ -225,7 +225,7 @@ type Kernel struct {
 	Op         Op
 	Name       string // name of the layer, for people and profiles
 	In, Out    []int  // tensor IDs in the order of the Op's comment; absent ones are omitted at the end, else −1
-	Attr       Attr
+	Attr       KernelAttr
 	Backward   bool // the kernel is part of the backward pass
 	Recomputed bool // a forward kernel that is run a second time: see Recompute
 }
@@ -238,9 +238,9 @@ type Param struct {
 	Bucket       int // index in Program.Buckets, −1 without backward pass
 }
 
-// Bucket is a group of gradients that are reduced together. Engines store gradients in the
+// GradientBucket is a group of gradients that are reduced together. Engines store gradients in the
 // order of the buckets, so that each bucket is a slice of one flat buffer.
-type Bucket struct {
+type GradientBucket struct {
 	Params []int // indexes in Program.Params, in the order in which they become final
 	Bytes  int   // size of the gradients in float32, without an engine's padding
 	Ready  int   // index of the kernel after which every gradient of the bucket is final
@@ -251,7 +251,7 @@ type Program struct {
 	Tensors []Tensor
 	Kernels []Kernel
 	Params  []Param
-	Buckets []Bucket
+	Buckets []GradientBucket
 	Inputs  []int // tensor IDs
 	States  []int // tensor IDs
 	Outputs []int // tensor IDs

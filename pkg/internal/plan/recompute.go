@@ -29,7 +29,7 @@ func AddRecomputation(p *Program) (*Program, error) {
 	r := newRecomputePlanner(p)
 	best := p
 	least := p.Memory().Activations
-	for _, cuts := range r.listCandidateCuts() {
+	for _, cuts := range r.listCandidateSegmentCuts() {
 		c := r.buildProgram(cuts)
 		if m := c.Memory().Activations; m < least {
 			best, least = c, m
@@ -77,10 +77,10 @@ func (r *recomputePlanner) isRecomputable(id int) bool {
 	return id >= 0 && r.producer[id] >= 0 && r.Tensors[id].Role == Activation && len(r.Tensors[id].Shape) > 1
 }
 
-// listCandidateCuts returns lists of cuts to try. A cut is the index of the kernel before which
+// listCandidateSegmentCuts returns lists of cuts to try. A cut is the index of the kernel before which
 // the forward pass is split. The lists differ in how much of the memory of all activations a
 // segment keeps: about 1/2, 1/2.8, 1/4, …
-func (r *recomputePlanner) listCandidateCuts() (list [][]int) {
+func (r *recomputePlanner) listCandidateSegmentCuts() (list [][]int) {
 	if r.Forward == len(r.Program.Kernels) {
 		return nil
 	}
@@ -94,7 +94,7 @@ func (r *recomputePlanner) listCandidateCuts() (list [][]int) {
 		}
 		total += kept[at]
 	}
-	crossing := r.crossingBytes()
+	crossing := r.activationBytesAcrossCuts()
 	for parts := 2.0; parts <= 96; parts *= math.Sqrt2 {
 		cuts := chooseCuts(kept, crossing, float64(total)/parts)
 		if len(cuts) > 0 && !slices.ContainsFunc(list, func(c []int) bool { return slices.Equal(c, cuts) }) {
@@ -104,10 +104,10 @@ func (r *recomputePlanner) listCandidateCuts() (list [][]int) {
 	return list
 }
 
-// crossingBytes returns, for each forward kernel, the bytes of activations that later segments
+// activationBytesAcrossCuts returns, for each forward kernel, the bytes of activations that later segments
 // need if the forward pass is cut before this kernel. The value is −1 where a cut is not allowed:
 // before the first kernel, and between a batch norm and the kernel before it.
-func (r *recomputePlanner) crossingBytes() []int {
+func (r *recomputePlanner) activationBytesAcrossCuts() []int {
 	bytes := make([]int, r.Forward)
 	for id, t := range r.Tensors {
 		if r.isRecomputable(id) {
@@ -126,7 +126,7 @@ func (r *recomputePlanner) crossingBytes() []int {
 
 // chooseCuts chooses cuts so that each segment keeps about budget bytes. kept contains, for each
 // kernel, the bytes of those results that the backward pass reads. crossing is the result of
-// crossingBytes. When a segment exceeds the budget, chooseCuts cuts it in its second half, where
+// activationBytesAcrossCuts. When a segment exceeds the budget, chooseCuts cuts it in its second half, where
 // crossing is smallest.
 func chooseCuts(kept, crossing []int, budget float64) (cuts []int) {
 	start := 0
@@ -184,7 +184,7 @@ func (r *recomputePlanner) buildProgram(cuts []int) *Program {
 		k.In = slices.Clone(k.In)
 		for i, id := range k.In {
 			if id >= 0 && b.lost[id] {
-				b.repeatSegment(b.segment[r.producer[id]])
+				b.appendSegmentCopy(b.segment[r.producer[id]])
 				k.In[i] = b.copies[id]
 			}
 		}
@@ -197,13 +197,13 @@ func (r *recomputePlanner) buildProgram(cuts []int) *Program {
 	for i := range b.to.Tensors {
 		b.to.Tensors[i].First, b.to.Tensors[i].Last = -1, -1
 	}
-	b.to.setLifetimes()
+	b.to.setTensorLifetimes()
 	return b.to
 }
 
-// repeatSegment appends a copy of those kernels in a segment whose results the backward pass
+// appendSegmentCopy appends a copy of those kernels in a segment whose results the backward pass
 // needs. It does nothing if the segment is already repeated.
-func (b *programRebuilder) repeatSegment(segment int) {
+func (b *programRebuilder) appendSegmentCopy(segment int) {
 	if b.again[segment] {
 		return
 	}
@@ -230,12 +230,12 @@ func (b *programRebuilder) repeatSegment(segment int) {
 	}
 	for at := first; at < end; at++ {
 		if needed[at] {
-			b.repeatKernel(b.Kernels[at])
+			b.appendKernelCopy(b.Kernels[at])
 		}
 	}
 }
 
-func (b *programRebuilder) repeatKernel(k Kernel) {
+func (b *programRebuilder) appendKernelCopy(k Kernel) {
 	k.In, k.Out = slices.Clone(k.In), slices.Clone(k.Out)
 	k.Backward, k.Recomputed = true, true
 	for i, id := range k.In {

@@ -9,14 +9,14 @@ import (
 	"gorgonia.org/gorgonia"
 )
 
-// schedule sorts the pending kernels into the order in which they run. The forward pass keeps
+// scheduleKernels sorts the pending kernels into the order in which they run. The forward pass keeps
 // the order in which the network was built. In the backward pass, among the kernels whose
 // inputs are ready, the kernel of the latest forward operation runs first. So gradients become
 // final from the last layer to the first, and activations are freed in the reverse order of
 // their creation. For each operation, the gradients of parameters are computed before the
 // gradient of the data, so that buckets are ready earlier. Sums of gradients run as soon as
 // their inputs are ready.
-func (l *lowering) schedule() error {
+func (l *graphLowering) scheduleKernels() error {
 	var ordered, backward []pendingKernel
 	for _, u := range l.pending {
 		if u.backward {
@@ -27,7 +27,7 @@ func (l *lowering) schedule() error {
 	}
 	l.steps = len(ordered)
 
-	producer := map[tensorKey]int{}
+	producer := map[pendingTensorKey]int{}
 	for i, u := range backward {
 		for _, v := range u.out {
 			producer[v] = i
@@ -67,28 +67,28 @@ func (l *lowering) schedule() error {
 	return nil
 }
 
-func (l *lowering) buildProgram() *Program {
+func (l *graphLowering) buildProgram() *Program {
 	p := &Program{Loss: -1, Forward: l.steps}
-	ids := map[tensorKey]int{}
-	add := func(v tensorKey, t Tensor) int {
+	ids := map[pendingTensorKey]int{}
+	add := func(v pendingTensorKey, t Tensor) int {
 		t.First, t.Last = -1, -1
 		p.Tensors = append(p.Tensors, t)
 		ids[v] = len(p.Tensors) - 1
 		return len(p.Tensors) - 1
 	}
 	for _, v := range l.graph.Inputs() {
-		p.Inputs = append(p.Inputs, add(tensorKey{node: v.Node}, Tensor{Name: v.Name, Shape: v.Shape, Role: Input}))
+		p.Inputs = append(p.Inputs, add(pendingTensorKey{node: v.Node}, Tensor{Name: v.Name, Shape: v.Shape, Role: Input}))
 	}
 	for _, v := range l.graph.Parameters() {
-		id := add(tensorKey{node: v.Node}, Tensor{Name: v.Name, Shape: v.Shape, Role: Parameter})
+		id := add(pendingTensorKey{node: v.Node}, Tensor{Name: v.Name, Shape: v.Shape, Role: Parameter})
 		p.Params = append(p.Params, Param{Name: v.Name, Tensor: id, Grad: -1, Bucket: -1})
 	}
 	for _, v := range l.graph.States() {
-		p.States = append(p.States, add(tensorKey{node: v.Node}, Tensor{Name: v.Name, Shape: v.Shape, Role: State}))
+		p.States = append(p.States, add(pendingTensorKey{node: v.Node}, Tensor{Name: v.Name, Shape: v.Shape, Role: State}))
 	}
 	for _, n := range l.nodes {
 		if c, ok := constantValue(n); ok {
-			add(tensorKey{node: n}, Tensor{Name: fmt.Sprint(c), Shape: []int{1}, Role: Constant, Value: c})
+			add(pendingTensorKey{node: n}, Tensor{Name: fmt.Sprint(c), Shape: []int{1}, Role: Constant, Value: c})
 		}
 	}
 	for _, u := range l.pending {
@@ -113,17 +113,17 @@ func (l *lowering) buildProgram() *Program {
 		p.Params[i].Grad = ids[v]
 	}
 	for _, o := range l.graph.Outputs() {
-		p.Outputs = append(p.Outputs, ids[tensorKey{node: o.Node}])
+		p.Outputs = append(p.Outputs, ids[pendingTensorKey{node: o.Node}])
 	}
 	if loss := l.graph.Loss(); loss != nil {
-		p.Loss = ids[tensorKey{node: loss}]
+		p.Loss = ids[pendingTensorKey{node: loss}]
 	}
-	p.setLifetimes()
-	p.assignBuckets(l.options)
+	p.setTensorLifetimes()
+	p.assignGradientBuckets(l.options)
 	return p
 }
 
-func (l *lowering) newTensor(u pendingKernel, i int) Tensor {
+func (l *graphLowering) newTensor(u pendingKernel, i int) Tensor {
 	v := u.out[i]
 	t := Tensor{Name: u.layer, Shape: nodeShape(v.node), Role: Activation}
 	switch {
@@ -142,7 +142,7 @@ func (l *lowering) newTensor(u pendingKernel, i int) Tensor {
 		t.Name, t.Role = "loss", Output
 	}
 	for _, o := range l.graph.Outputs() {
-		if v == (tensorKey{node: o.Node}) {
+		if v == (pendingTensorKey{node: o.Node}) {
 			t.Name, t.Role = o.Name, Output
 		}
 	}
@@ -157,8 +157,8 @@ func nodeShape(n *gorgonia.Node) []int {
 	return slices.Clone(n.Shape())
 }
 
-// setLifetimes sets First and Last of every tensor, both of which must be −1 before the call.
-func (p *Program) setLifetimes() {
+// setTensorLifetimes sets First and Last of every tensor, both of which must be −1 before the call.
+func (p *Program) setTensorLifetimes() {
 	for i, k := range p.Kernels {
 		for _, ids := range [][]int{k.In, k.Out} {
 			for _, id := range ids {
@@ -175,7 +175,7 @@ func (p *Program) setLifetimes() {
 	}
 }
 
-func (p *Program) assignBuckets(o Options) {
+func (p *Program) assignGradientBuckets(o Options) {
 	param := map[int]int{}
 	for i, q := range p.Params {
 		if q.Grad >= 0 {
@@ -190,7 +190,7 @@ func (p *Program) assignBuckets(o Options) {
 				continue
 			}
 			if !open {
-				p.Buckets = append(p.Buckets, Bucket{})
+				p.Buckets = append(p.Buckets, GradientBucket{})
 			}
 			b := &p.Buckets[len(p.Buckets)-1]
 			b.Params = append(b.Params, i)

@@ -10,7 +10,7 @@ import (
 // of its Op.
 func validateShapes(p *Program, k Kernel) error {
 	in := lookupShapes(p, k.In)
-	if err := validateAttr(k, in); err != nil {
+	if err := validateKernelAttr(k, in); err != nil {
 		return err
 	}
 	want, err := inferResultShapes(p, k, in)
@@ -25,9 +25,9 @@ func validateShapes(p *Program, k Kernel) error {
 	return nil
 }
 
-// validateAttr checks the assumptions of the shape rules: windows and strides are at least
+// validateKernelAttr checks the assumptions of the shape rules: windows and strides are at least
 // 1, paddings are not negative, and feature maps have four or five dimensions.
-func validateAttr(k Kernel, in [][]int) error {
+func validateKernelAttr(k Kernel, in [][]int) error {
 	for _, v := range append(slices.Clone(k.Attr.Kernel), k.Attr.Stride...) {
 		if v < 1 {
 			return fmt.Errorf("invalid window %v or stride %v: each number must be at least 1", k.Attr.Kernel, k.Attr.Stride)
@@ -50,14 +50,14 @@ func validateAttr(k Kernel, in [][]int) error {
 		}
 	}
 	for _, s := range in[:maps] {
-		if !isFeatureMap(s) {
+		if !isFeatureMapShape(s) {
 			return fmt.Errorf("invalid shape %v of a feature map: want [n,c,h,w] or [n,c,d,h,w]", s)
 		}
 	}
 	return nil
 }
 
-func isFeatureMap(s []int) bool { return len(s) == 4 || len(s) == 5 }
+func isFeatureMapShape(s []int) bool { return len(s) == 4 || len(s) == 5 }
 
 // lookupShapes returns the shapes of the tensors with the given IDs. The shape for a negative ID
 // is nil.
@@ -84,11 +84,11 @@ func inferResultShapes(p *Program, k Kernel, in [][]int) ([][]int, error) {
 	case OpBiasBackward:
 		return [][]int{{in[0][1]}}, nil
 	case OpBatchNorm, OpBatchNormBackward:
-		return inferNormShapes(k, in)
+		return inferBatchNormShapes(k, in)
 	case OpReLU, OpLeakyReLU, OpTanh, OpCast:
-		return in[:1], checkSlope(k)
+		return in[:1], checkLeakyReLUSlope(k)
 	case OpReLUBackward, OpAdd, OpLeakyReLUBackward, OpTanhBackward:
-		return in[:1], errors.Join(checkEqualShapes(in...), checkSlope(k))
+		return in[:1], errors.Join(checkEqualShapes(in...), checkLeakyReLUSlope(k))
 	case OpMaxPool, OpMaxPoolBackward, OpAvgPool, OpAvgPoolBackward, OpGlobalAvgPool, OpGlobalAvgPoolBackward:
 		return inferPoolShapes(k, in, out[0])
 	case OpConcat, OpSlice, OpReshape, OpPad, OpPadBackward:
@@ -100,9 +100,9 @@ func inferResultShapes(p *Program, k Kernel, in [][]int) ([][]int, error) {
 	return nil, fmt.Errorf("unknown operation")
 }
 
-// checkSlope checks that the slope of a leaky ReLU is positive, because the gradient infers
+// checkLeakyReLUSlope checks that the slope of a leaky ReLU is positive, because the gradient infers
 // the sign of the input from the output.
-func checkSlope(k Kernel) error {
+func checkLeakyReLUSlope(k Kernel) error {
 	if (k.Op == OpLeakyReLU || k.Op == OpLeakyReLUBackward) && !(k.Attr.Slope > 0) {
 		return fmt.Errorf("invalid slope %v: it must be above 0", k.Attr.Slope)
 	}
@@ -131,7 +131,7 @@ func inferPoolShapes(k Kernel, in [][]int, out []int) ([][]int, error) {
 	case OpGlobalAvgPool:
 		return [][]int{in[0][:2]}, nil
 	}
-	if !isFeatureMap(out) {
+	if !isFeatureMapShape(out) {
 		return nil, fmt.Errorf("invalid shape %v of a feature map: want [n,c,h,w] or [n,c,d,h,w]", out)
 	}
 	return [][]int{out}, checkEqualShapes(in[0], out[:2])
@@ -201,13 +201,13 @@ func inferLossShapes(p *Program, k Kernel, in [][]int) ([][]int, error) {
 		return result, checkEqualShapes(in[1], []int{in[0][0], 1})
 	case OpDiceBCE, OpDiceBCEBackward:
 		switch w := k.Attr.DiceWeight; {
-		case !isFeatureMap(in[0]):
+		case !isFeatureMapShape(in[0]):
 			return nil, fmt.Errorf("logits have shape %v, want [n,c,h,w] or [n,c,d,h,w]", in[0])
 		case !(w > 0 && w <= 1):
 			return nil, fmt.Errorf("got Dice weight %v, want above 0 and at most 1", w)
 		}
 	case OpPixelCrossEntropy, OpPixelCrossEntropyBackward:
-		if err := checkPixelLoss(p, k, in[0]); err != nil {
+		if err := checkPixelCrossEntropy(p, k, in[0]); err != nil {
 			return nil, err
 		}
 		want := slices.Clone(in[0])
@@ -224,10 +224,10 @@ func inferLossShapes(p *Program, k Kernel, in [][]int) ([][]int, error) {
 	return result, checkEqualShapes(in[0], in[1])
 }
 
-// checkPixelLoss checks the attributes and the target of k for logits of the given shape.
-func checkPixelLoss(p *Program, k Kernel, logits []int) error {
+// checkPixelCrossEntropy checks the attributes and the target of k for logits of the given shape.
+func checkPixelCrossEntropy(p *Program, k Kernel, logits []int) error {
 	switch a := k.Attr; {
-	case !isFeatureMap(logits) || logits[1] < 2:
+	case !isFeatureMapShape(logits) || logits[1] < 2:
 		return fmt.Errorf("logits have shape %v, want [n,k,h,w] or [n,k,d,h,w] with at least 2 classes", logits)
 	case p.Tensors[k.In[1]].Role != Input:
 		return fmt.Errorf("the target (tensor %d) is not an input of the program", k.In[1])
@@ -276,7 +276,7 @@ func inferConvShapes(k Kernel, in [][]int, out []int) ([][]int, error) {
 		x, w, y = in[0], out, in[1]
 	}
 	spatial := len(x) - 2
-	if !isFeatureMap(x) || len(w) != len(x) || len(y) != len(x) || len(k.Attr.Stride) != spatial || len(k.Attr.Pad) != spatial {
+	if !isFeatureMapShape(x) || len(w) != len(x) || len(y) != len(x) || len(k.Attr.Stride) != spatial || len(k.Attr.Pad) != spatial {
 		return nil, fmt.Errorf("x %v, w %v, y %v, stride %v and padding %v have inconsistent numbers of dimensions", x, w, y, k.Attr.Stride, k.Attr.Pad)
 	}
 	if len(in) == 3 {
@@ -299,7 +299,7 @@ func inferConvShapes(k Kernel, in [][]int, out []int) ([][]int, error) {
 	return [][]int{out}, nil
 }
 
-func inferNormShapes(k Kernel, in [][]int) ([][]int, error) {
+func inferBatchNormShapes(k Kernel, in [][]int) ([][]int, error) {
 	c := []int{in[0][1]}
 	vectors, maps := in[1:], [][]int{in[0]}
 	if k.Op == OpBatchNormBackward {
@@ -328,7 +328,7 @@ func pooledShape(k Kernel, x []int) ([]int, error) {
 	a := k.Attr
 	spatial := len(x) - 2
 	padded := len(a.Pad) > 0 && k.Op != OpAvgPool && k.Op != OpAvgPoolBackward
-	if !isFeatureMap(x) || len(a.Kernel) != spatial || len(a.Stride) != spatial || len(a.Pad) > 0 && (len(a.Pad) != spatial || !padded) || a.PadZeros && !padded {
+	if !isFeatureMapShape(x) || len(a.Kernel) != spatial || len(a.Stride) != spatial || len(a.Pad) > 0 && (len(a.Pad) != spatial || !padded) || a.PadZeros && !padded {
 		return nil, fmt.Errorf("invalid window %v, stride %v or padding %v for a map of shape %v", a.Kernel, a.Stride, a.Pad, x)
 	}
 	s := slices.Clone(x)

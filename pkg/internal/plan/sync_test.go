@@ -91,9 +91,9 @@ func TestRecomputeSyncBatchNorm(t *testing.T) {
 }
 
 func TestValidateSyncBatchNorm(t *testing.T) {
-	for _, change := range []func(a *plan.Attr){
-		func(a *plan.Attr) { a.Saved = true },
-		func(a *plan.Attr) { a.Training, a.Sync = false, true },
+	for _, change := range []func(a *plan.KernelAttr){
+		func(a *plan.KernelAttr) { a.Saved = true },
+		func(a *plan.KernelAttr) { a.Training, a.Sync = false, true },
 	} {
 		p := lowered(t, small(), 2, nn.Train, plan.Options{})
 		for i := range p.Kernels {

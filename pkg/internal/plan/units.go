@@ -8,12 +8,12 @@ import (
 	"lockstep/pkg/nn"
 )
 
-func (l *lowering) createPendingKernels() error {
+func (l *graphLowering) createPendingKernels() error {
 	grouped := map[int64]bool{} // batch norms whose backward kernel has been created
 	dropped := map[*gorgonia.Node]bool{}
 	fused := map[*gorgonia.Node]*gorgonia.Node{} // batch norm → its ReLU
 	if l.options.Fuse {
-		fused = l.findFusableNorms()
+		fused = l.findFusableBatchNorms()
 		for bn, relu := range fused {
 			dropped[relu] = true
 			if g := l.incomingGradient(bn); g != nil {
@@ -48,7 +48,7 @@ func (l *lowering) createPendingKernels() error {
 		u.backward = !l.forward[n]
 		l.pending = append(l.pending, u)
 	}
-	l.findGradients()
+	l.assignGradientTensors()
 	return nil
 }
 
@@ -69,9 +69,9 @@ func gradientSumLayer(n *gorgonia.Node) string {
 
 // newPendingKernel returns the kernel for node n, whose operation call describes. fused maps each
 // batch norm that applies the ReLU after it to that ReLU.
-func (l *lowering) newPendingKernel(n *gorgonia.Node, call nn.OperationInfo, fused map[*gorgonia.Node]*gorgonia.Node) (pendingKernel, error) {
+func (l *graphLowering) newPendingKernel(n *gorgonia.Node, call nn.OperationInfo, fused map[*gorgonia.Node]*gorgonia.Node) (pendingKernel, error) {
 	in := nn.Operands(l.graph.Expr(), n)
-	u := pendingKernel{op: Op(call.Kind), layer: call.Layer, forwardNode: call.Of, out: nodeKeys(n), attr: convertAttr(call.Attr)}
+	u := pendingKernel{op: Op(call.Kind), layer: call.Layer, forwardNode: call.Of, out: tensorKeysOfNodes(n), attr: convertAttr(call.Attr)}
 	u.attr.Sync = l.options.SyncBatchNorm && (u.op == OpBatchNorm && u.attr.Training || u.op == OpBatchNormBackward)
 	if _, known := arities[u.op]; !known {
 		return u, fmt.Errorf("package plan: unknown operation %q", call.Kind)
@@ -84,24 +84,24 @@ func (l *lowering) newPendingKernel(n *gorgonia.Node, call nn.OperationInfo, fus
 	}
 	switch call.Kind {
 	case nn.KindBatchNorm:
-		u.in = nodeKeys(in...)
+		u.in = tensorKeysOfNodes(in...)
 		if relu := fused[n]; relu != nil {
 			u.attr.ReLU = true
-			u.out = nodeKeys(relu)
+			u.out = tensorKeysOfNodes(relu)
 		}
 		if call.Attr.Training {
-			u.out = append(u.out, tensorKey{n, partSavedMean}, tensorKey{n, partSavedInvStd})
+			u.out = append(u.out, pendingTensorKey{n, partSavedMean}, pendingTensorKey{n, partSavedInvStd})
 		}
 	case nn.KindBatchNormBackward:
 		l.mergeBatchNormBackward(&u, in, fused)
 	default:
-		u.in = nodeKeys(in...)
+		u.in = tensorKeysOfNodes(in...)
 	}
 	return u, nil
 }
 
-func convertAttr(a nn.Attr) Attr {
-	return Attr{
+func convertAttr(a nn.Attr) KernelAttr {
+	return KernelAttr{
 		Kernel: a.Kernel, Stride: a.Stride, Pad: a.Pad, PadEnd: a.PadEnd, PadZeros: a.PadZeros, Offset: a.Offset,
 		Training: a.Training, Epsilon: a.Epsilon, Momentum: a.Momentum,
 		Slope: a.Slope, Smoothing: a.Smoothing, ExpWeight: a.ExpWeight, DiceWeight: a.DiceWeight,
@@ -112,28 +112,28 @@ func convertAttr(a nn.Attr) Attr {
 // mergeBatchNormBackward makes u compute all three gradients of a batch norm, which are separate
 // nodes in the graph. in contains x, gamma, the forward node and dy. The third operand of the
 // forward node is beta.
-func (l *lowering) mergeBatchNormBackward(u *pendingKernel, in []*gorgonia.Node, fused map[*gorgonia.Node]*gorgonia.Node) {
+func (l *graphLowering) mergeBatchNormBackward(u *pendingKernel, in []*gorgonia.Node, fused map[*gorgonia.Node]*gorgonia.Node) {
 	bn, dy := in[2], in[3]
-	u.in = []tensorKey{{node: in[0]}, {node: in[1]}, {bn, partSavedMean}, {bn, partSavedInvStd}, {node: dy}}
+	u.in = []pendingTensorKey{{node: in[0]}, {node: in[1]}, {bn, partSavedMean}, {bn, partSavedInvStd}, {node: dy}}
 	if relu := fused[bn]; relu != nil {
 		// dy is the ReLU's gradient, whose inputs are the ReLU's y and dy.
-		u.in[4] = tensorKey{node: nn.Operands(l.graph.Expr(), dy)[1]}
+		u.in[4] = pendingTensorKey{node: nn.Operands(l.graph.Expr(), dy)[1]}
 		beta := nn.Operands(l.graph.Expr(), bn)[2]
-		u.in = append(u.in, tensorKey{node: relu}, tensorKey{node: beta})
+		u.in = append(u.in, pendingTensorKey{node: relu}, pendingTensorKey{node: beta})
 		u.attr.ReLU = true
 	}
-	u.out = make([]tensorKey, 3)
+	u.out = make([]pendingTensorKey, 3)
 	for _, r := range l.readers[bn] {
 		if c, ok := nn.OperationInfoOf(r); ok && c.Kind == nn.KindBatchNormBackward && c.Of == bn.ID() {
-			u.out[c.Attr.Result] = tensorKey{node: r}
+			u.out[c.Attr.Result] = pendingTensorKey{node: r}
 		}
 	}
 }
 
-// findFusableNorms returns the batch norms that can be fused with the ReLU after them, mapped to
+// findFusableBatchNorms returns the batch norms that can be fused with the ReLU after them, mapped to
 // that ReLU. The ReLU must be the only reader of the batch norm's result. Then the gradient
 // of that result is the ReLU's gradient, and only the batch norm's gradient reads it.
-func (l *lowering) findFusableNorms() map[*gorgonia.Node]*gorgonia.Node {
+func (l *graphLowering) findFusableBatchNorms() map[*gorgonia.Node]*gorgonia.Node {
 	output := map[*gorgonia.Node]bool{}
 	for _, o := range l.graph.Outputs() {
 		output[o.Node] = true
@@ -153,7 +153,7 @@ func (l *lowering) findFusableNorms() map[*gorgonia.Node]*gorgonia.Node {
 
 // findSoleReLU returns the ReLU that is the only reader of bn in the forward pass, or nil if
 // there is none.
-func (l *lowering) findSoleReLU(bn *gorgonia.Node) *gorgonia.Node {
+func (l *graphLowering) findSoleReLU(bn *gorgonia.Node) *gorgonia.Node {
 	var relu *gorgonia.Node
 	for _, r := range l.readers[bn] {
 		c, ok := nn.OperationInfoOf(r)
@@ -170,7 +170,7 @@ func (l *lowering) findSoleReLU(bn *gorgonia.Node) *gorgonia.Node {
 }
 
 // incomingGradient returns the gradient of bn's result, or nil if there is no backward pass.
-func (l *lowering) incomingGradient(bn *gorgonia.Node) *gorgonia.Node {
+func (l *graphLowering) incomingGradient(bn *gorgonia.Node) *gorgonia.Node {
 	for _, r := range l.readers[bn] {
 		if c, ok := nn.OperationInfoOf(r); ok && c.Kind == nn.KindBatchNormBackward && c.Of == bn.ID() {
 			return nn.Operands(l.graph.Expr(), r)[3]
@@ -179,13 +179,13 @@ func (l *lowering) incomingGradient(bn *gorgonia.Node) *gorgonia.Node {
 	return nil
 }
 
-// findGradients determines the tensorKey of each parameter's gradient. A gradient is stored in a
+// assignGradientTensors determines the pendingTensorKey of each parameter's gradient. A gradient is stored in a
 // bucket and reduced in place as soon as it is computed. Therefore no other kernel may read it,
-// and no two parameters may share it. Where this would happen, findGradients adds a kernel that
+// and no two parameters may share it. Where this would happen, assignGradientTensors adds a kernel that
 // copies the gradient.
-func (l *lowering) findGradients() {
-	l.results = map[tensorKey]int{}
-	read := map[tensorKey]bool{}
+func (l *graphLowering) assignGradientTensors() {
+	l.results = map[pendingTensorKey]int{}
+	read := map[pendingTensorKey]bool{}
 	for _, u := range l.pending {
 		for _, v := range u.in {
 			read[v] = true
@@ -196,7 +196,7 @@ func (l *lowering) findGradients() {
 		owners[g]++
 	}
 	for i, g := range l.grads {
-		v := tensorKey{node: g}
+		v := pendingTensorKey{node: g}
 		if owners[g] == 1 && !read[v] && !l.forward[g] {
 			l.results[v] = i
 			continue
@@ -206,16 +206,16 @@ func (l *lowering) findGradients() {
 		if g.Dims() == 4 {
 			copying = OpSlice
 		}
-		c := tensorKey{g, partCopy + i}
-		l.pending = append(l.pending, pendingKernel{op: copying, layer: name, in: []tensorKey{v}, out: []tensorKey{c}, backward: true, forwardNode: gradientSumOrder})
+		c := pendingTensorKey{g, partCopy + i}
+		l.pending = append(l.pending, pendingKernel{op: copying, layer: name, in: []pendingTensorKey{v}, out: []pendingTensorKey{c}, backward: true, forwardNode: gradientSumOrder})
 		l.results[c] = i
 	}
 }
 
-func nodeKeys(nodes ...*gorgonia.Node) []tensorKey {
-	v := make([]tensorKey, len(nodes))
+func tensorKeysOfNodes(nodes ...*gorgonia.Node) []pendingTensorKey {
+	v := make([]pendingTensorKey, len(nodes))
 	for i, n := range nodes {
-		v[i] = tensorKey{node: n}
+		v[i] = pendingTensorKey{node: n}
 	}
 	return v
 }

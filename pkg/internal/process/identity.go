@@ -30,10 +30,10 @@ const (
 	StateEnded   = 'X' // ended, or there is no such process
 )
 
-// Stat returns the start time of a process in clock ticks since boot, and its state. The start
+// ReadStat returns the start time of a process in clock ticks since boot, and its state. The start
 // time is 0 if it is unknown. Because process IDs are reused, only the ID and the start time
 // together identify a process.
-func Stat(pid int) (startTime uint64, state byte) {
+func ReadStat(pid int) (startTime uint64, state byte) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		if _, err := os.Stat("/proc/self/stat"); err == nil {

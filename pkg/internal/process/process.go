@@ -31,9 +31,9 @@ func ShutdownSignals() []os.Signal {
 // process by SIGPIPE. Child processes keep the default action of SIGPIPE.
 func SurviveBrokenPipes() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
 
-// Environment returns the environment of this process with two changes. It sets the variables in
+// ModifiedEnvironment returns the environment of this process with two changes. It sets the variables in
 // set, whose entries have the form "NAME=value", and removes the variables named in without.
-func Environment(set []string, without ...string) []string {
+func ModifiedEnvironment(set []string, without ...string) []string {
 	without = slices.Clone(without)
 	for _, entry := range set {
 		name, _, _ := strings.Cut(entry, "=")

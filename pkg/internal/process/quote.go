@@ -2,8 +2,8 @@ package process
 
 import "strings"
 
-// QuoteArgument returns text as one word for a POSIX shell.
-func QuoteArgument(text string) string {
+// QuoteShellArgument returns text as one word for a POSIX shell.
+func QuoteShellArgument(text string) string {
 	safe := func(c rune) bool {
 		return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.ContainsRune("_-./:,+@%", c)
 	}

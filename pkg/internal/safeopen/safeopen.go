@@ -31,11 +31,11 @@ func OpenUserFile(path string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkRegular(path, info); err != nil {
+	if err := checkRegularFile(path, info); err != nil {
 		return nil, err
 	}
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	return requireRegular(path, f, err)
+	return requireRegularFile(path, f, err)
 }
 
 // Open opens the regular file at path for reading. The path must be in or below the folder dir.
@@ -60,12 +60,12 @@ func Open(dir, path string) (f *os.File, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := checkRegular(path, info); err != nil {
+	if err := checkRegularFile(path, info); err != nil {
 		return nil, err
 	}
 	// The file may have been replaced: without O_NONBLOCK a named pipe would block here.
 	f, err = root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	return requireRegular(path, f, err)
+	return requireRegularFile(path, f, err)
 }
 
 // RelativePath follows the links in path and returns the resulting path relative to dir. It
@@ -88,7 +88,7 @@ func RelativePath(dir, path string) (name string, err error) {
 	return name, nil
 }
 
-func checkRegular(path string, info fs.FileInfo) error {
+func checkRegularFile(path string, info fs.FileInfo) error {
 	var kind string
 	switch mode := info.Mode(); {
 	case mode.IsRegular():
@@ -107,15 +107,15 @@ func checkRegular(path string, info fs.FileInfo) error {
 	return &RefusedError{Path: path, Reason: "it is " + kind + ", not a file"}
 }
 
-// requireRegular returns f if it is a regular file and err is nil. Otherwise it closes f
+// requireRegularFile returns f if it is a regular file and err is nil. Otherwise it closes f
 // and returns err or a *RefusedError.
-func requireRegular(path string, f *os.File, err error) (*os.File, error) {
+func requireRegularFile(path string, f *os.File, err error) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
 	info, err := f.Stat()
 	if err == nil {
-		err = checkRegular(path, info)
+		err = checkRegularFile(path, info)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -131,7 +131,7 @@ func ReadUserFile(ctx context.Context, path string, limit int64) ([]byte, error)
 	if err != nil {
 		return nil, err
 	}
-	return readAll(ctx, f, path, limit)
+	return readAndClose(ctx, f, path, limit)
 }
 
 // ReadFile returns the content of the file at path, which it opens like Open. If the file has
@@ -146,14 +146,14 @@ func ReadFileContext(ctx context.Context, dir, path string, limit int64) ([]byte
 	if err != nil {
 		return nil, err
 	}
-	return readAll(ctx, f, path, limit)
+	return readAndClose(ctx, f, path, limit)
 }
 
 // readChunkBytes is the number of bytes that are read between two checks of the context.
 const readChunkBytes = 16 << 20
 
-// readAll returns the content of f and closes it.
-func readAll(ctx context.Context, f *os.File, path string, limit int64) (text []byte, err error) {
+// readAndClose returns the content of f and closes it.
+func readAndClose(ctx context.Context, f *os.File, path string, limit int64) (text []byte, err error) {
 	defer func() { err = errors.Join(err, f.Close()) }()
 	info, err := f.Stat()
 	if err != nil {

@@ -22,9 +22,9 @@ import (
 	"time"
 )
 
-// startTimeout limits the time for starting the cluster. On an idle machine it takes about a
+// clusterStartTimeout limits the time for starting the cluster. On an idle machine it takes about a
 // second.
-const startTimeout = 3 * time.Minute
+const clusterStartTimeout = 3 * time.Minute
 
 // Cluster is a Slurm cluster of virtual nodes, n1, n2, …, with 8 CPUs and 4 GPUs each. It starts
 // when the first test uses it.
@@ -75,7 +75,7 @@ func isInstalled(name string) bool {
 // start starts the cluster in a new folder. The folder has a short path, because it contains
 // sockets.
 func (c *Cluster) start() {
-	if c.script, c.err = findScript(); c.err != nil {
+	if c.script, c.err = findClusterScript(); c.err != nil {
 		return
 	}
 	if c.folder, c.err = os.MkdirTemp("/tmp", "slurmtest-"); c.err != nil {
@@ -89,10 +89,10 @@ func (c *Cluster) start() {
 	if c.Accounting {
 		args = append(args, "--accounting")
 	}
-	c.err = c.runScript(args...)
+	c.err = c.runClusterScript(args...)
 }
 
-func findScript() (string, error) {
+func findClusterScript() (string, error) {
 	dir, err := os.Getwd()
 	for ; err == nil && dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
 		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
@@ -102,8 +102,8 @@ func findScript() (string, error) {
 	return "", fmt.Errorf("find environment/cluster: no go.mod above the working directory")
 }
 
-func (c *Cluster) runScript(args ...string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+func (c *Cluster) runClusterScript(args ...string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), clusterStartTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, c.script, append(args, "--folder", c.folder)...)
 	cmd.WaitDelay = time.Second // the daemons may keep the output open
@@ -138,7 +138,7 @@ func (c *Cluster) Stop() {
 	if c.folder == "" {
 		return
 	}
-	if err := c.runScript("stop"); err != nil {
+	if err := c.runClusterScript("stop"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 	}
 	_ = os.RemoveAll(c.folder)
@@ -147,7 +147,7 @@ func (c *Cluster) Stop() {
 // AwaitEmptyQueue waits until no job is pending or running.
 func (c *Cluster) AwaitEmptyQueue(t testing.TB) {
 	t.Helper()
-	for deadline := time.Now().Add(startTimeout); ; time.Sleep(100 * time.Millisecond) {
+	for deadline := time.Now().Add(clusterStartTimeout); ; time.Sleep(100 * time.Millisecond) {
 		out, err := exec.Command("squeue", "--noheader").Output()
 		if err != nil {
 			t.Fatal(err)

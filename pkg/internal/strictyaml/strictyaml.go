@@ -36,7 +36,7 @@ func Decode(doc *yaml.Node, dst any) error {
 		return err
 	}
 	replaceNoneWithNull(doc, map[*yaml.Node]bool{})
-	if err := checkKeys(doc, reflect.TypeOf(dst).Elem(), ""); err != nil {
+	if err := checkNodeFields(doc, reflect.TypeOf(dst).Elem(), ""); err != nil {
 		return err
 	}
 	return doc.Decode(dst)
@@ -90,23 +90,23 @@ func replaceNoneWithNull(n *yaml.Node, seen map[*yaml.Node]bool) {
 	replaceNoneWithNull(n.Alias, seen)
 }
 
-// checkKeys returns an error if n has a key that the type t does not have, or a value of
+// checkNodeFields returns an error if n has a key that the type t does not have, or a value of
 // the wrong type. prefix is the path of n, with a dot at its end, for error messages.
-func checkKeys(n *yaml.Node, t reflect.Type, prefix string) error {
+func checkNodeFields(n *yaml.Node, t reflect.Type, prefix string) error {
 	switch {
 	case n.Kind == yaml.DocumentNode:
-		return checkKeys(n.Content[0], t, prefix)
+		return checkNodeFields(n.Content[0], t, prefix)
 	case n.Kind == yaml.AliasNode:
-		return checkKeys(n.Alias, t, prefix)
+		return checkNodeFields(n.Alias, t, prefix)
 	case n.Kind == yaml.SequenceNode && t.Kind() == reflect.Slice:
 		for i, c := range n.Content {
-			if err := checkKeys(c, t.Elem(), fmt.Sprintf("%s[%d]", strings.TrimSuffix(prefix, "."), i)+"."); err != nil {
+			if err := checkNodeFields(c, t.Elem(), fmt.Sprintf("%s[%d]", strings.TrimSuffix(prefix, "."), i)+"."); err != nil {
 				return err
 			}
 		}
 		return nil
 	case t.Kind() != reflect.Struct || n.Kind == yaml.ScalarNode && n.Tag != "!!null" && implementsScalarStruct(t):
-		return checkValue(n, t, strings.TrimSuffix(prefix, "."))
+		return checkNodeValue(n, t, strings.TrimSuffix(prefix, "."))
 	case n.Kind != yaml.MappingNode:
 		if n.Tag == "!!null" {
 			return nil
@@ -131,7 +131,7 @@ func checkKeys(n *yaml.Node, t reflect.Type, prefix string) error {
 		if !ok {
 			return fmt.Errorf("%sunknown key %q%s: use one of %s", linePrefix(k), prefix+k.Value, nearest.Hint(k.Value, names), strings.Join(names, ", "))
 		}
-		if err := checkKeys(v, ft, prefix+k.Value+"."); err != nil {
+		if err := checkNodeFields(v, ft, prefix+k.Value+"."); err != nil {
 			return err
 		}
 	}
@@ -173,22 +173,22 @@ func FieldKey(f reflect.StructField) string {
 	return name
 }
 
-// checkMergeValue is checkKeys for the value of a merge key (<<), a mapping or a list of
+// checkMergeValue is checkNodeFields for the value of a merge key (<<), a mapping or a list of
 // mappings.
 func checkMergeValue(n *yaml.Node, t reflect.Type, prefix string) error {
 	if n.Kind != yaml.SequenceNode {
-		return checkKeys(n, t, prefix)
+		return checkNodeFields(n, t, prefix)
 	}
 	for _, c := range n.Content {
-		if err := checkKeys(c, t, prefix); err != nil {
+		if err := checkNodeFields(c, t, prefix); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// checkValue returns an error if the value of n cannot be decoded as a t without loss.
-func checkValue(n *yaml.Node, t reflect.Type, key string) error {
+// checkNodeValue returns an error if the value of n cannot be decoded as a t without loss.
+func checkNodeValue(n *yaml.Node, t reflect.Type, key string) error {
 	v := reflect.New(t)
 	err := n.Decode(v.Interface())
 	if err == nil && (n.Kind != yaml.ScalarNode || hasUnambiguousForm(n, t)) {
@@ -267,13 +267,13 @@ func SetField(dst any, assignment string, defaults func() any) error {
 	if err := Decode(node, dst); err != nil {
 		return err
 	}
-	resetNulls(node, reflect.ValueOf(dst).Elem(), reflect.ValueOf(defaults()))
+	resetNullFields(node, reflect.ValueOf(dst).Elem(), reflect.ValueOf(defaults()))
 	return nil
 }
 
-// resetNulls sets each field whose value in n is null to its value in defaults, because the
+// resetNullFields sets each field whose value in n is null to its value in defaults, because the
 // decoder leaves such fields unchanged.
-func resetNulls(n *yaml.Node, field, defaults reflect.Value) {
+func resetNullFields(n *yaml.Node, field, defaults reflect.Value) {
 	if n.Tag == "!!null" {
 		field.Set(defaults)
 		return
@@ -285,7 +285,7 @@ func resetNulls(n *yaml.Node, field, defaults reflect.Value) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		for k := range t.NumField() {
 			if FieldKey(t.Field(k)) == n.Content[i].Value {
-				resetNulls(n.Content[i+1], field.Field(k), defaults.Field(k))
+				resetNullFields(n.Content[i+1], field.Field(k), defaults.Field(k))
 			}
 		}
 	}

@@ -2,9 +2,9 @@ package topology
 
 import "slices"
 
-// maxSpareUnits is the largest number of cores that a worker gets in addition to one core per
+// maxSpareCores is the largest number of cores that a worker gets in addition to one core per
 // thread: one for the exchange of gradients, and one for the loader and the garbage collector.
-const maxSpareUnits = 2
+const maxSpareCores = 2
 
 // cpuUnit is a group of CPUs that DivideCores assigns to the same worker: all CPUs of a core, or
 // a single CPU.
@@ -21,40 +21,40 @@ type cpuUnit []int
 // each thread gets one CPU instead of a core. If it has fewer CPUs than threads, the CPUs are
 // assigned to the threads round-robin.
 func (m Machine) DivideCores(workers, threads int) [][]int {
-	return m.divideCores(workers, threads, maxSpareUnits)
+	return m.divideCoresWithSpare(workers, threads, maxSpareCores)
 }
 
 // SelectCores returns the CPUs that DivideCores would assign to all workers together without
 // spare cores, in ascending order.
 func (m Machine) SelectCores(workers, threads int) []int {
 	var units []cpuUnit
-	for _, cpus := range m.divideCores(workers, threads, 0) {
+	for _, cpus := range m.divideCoresWithSpare(workers, threads, 0) {
 		units = append(units, cpus)
 	}
 	return slices.Compact(flattenUnits(units)) // of several threads for each CPU
 }
 
-func (m Machine) divideCores(workers, threads, maxSpare int) [][]int {
+func (m Machine) divideCoresWithSpare(workers, threads, maxSpare int) [][]int {
 	if len(m.CPUs) == 0 || workers < 1 || threads < 1 {
 		return nil
 	}
 	for _, nodes := range [][][]cpuUnit{m.groupUnitsByNode(func(c CPU) int { return c.Core }), m.groupUnitsByNode(func(c CPU) int { return c.ID })} {
 		for spare := maxSpare; spare >= 0; spare-- {
-			if parts := placeOnSingleNodes(nodes, workers, threads+spare); parts != nil {
+			if parts := placeWorkersOnSingleNodes(nodes, workers, threads+spare); parts != nil {
 				return parts
 			}
 		}
-		if parts := placeAcrossNodes(nodes, workers, threads); parts != nil {
+		if parts := placeWorkersAcrossNodes(nodes, workers, threads); parts != nil {
 			return parts
 		}
 	}
-	return m.placeRoundRobin(workers, threads)
+	return m.placeThreadsRoundRobin(workers, threads)
 }
 
-// AssignNodes gives each of the workers all CPUs of one node. The nodes get workers in
+// AssignNUMANodes gives each of the workers all CPUs of one node. The nodes get workers in
 // proportion to their CPUs, and workers with consecutive numbers share a node. It returns
 // nil if no node has as many CPUs as a worker has threads.
-func (m Machine) AssignNodes(workers, threads int) [][]int {
+func (m Machine) AssignNUMANodes(workers, threads int) [][]int {
 	nodes := m.groupUnitsByNode(func(c CPU) int { return c.ID })
 	sizes, most := make([]int, len(nodes)), make([]int, len(nodes))
 	room := 0
@@ -99,9 +99,9 @@ func (m Machine) groupUnitsByNode(key func(CPU) int) [][]cpuUnit {
 	return nodes
 }
 
-// placeOnSingleNodes assigns size neighboring units of one node to each worker. It returns
+// placeWorkersOnSingleNodes assigns size neighboring units of one node to each worker. It returns
 // nil if the nodes do not have enough units.
-func placeOnSingleNodes(nodes [][]cpuUnit, workers, size int) [][]int {
+func placeWorkersOnSingleNodes(nodes [][]cpuUnit, workers, size int) [][]int {
 	sizes, most, room := make([]int, len(nodes)), make([]int, len(nodes)), 0
 	for i, n := range nodes {
 		sizes[i], most[i] = len(n), len(n)/size
@@ -119,9 +119,9 @@ func placeOnSingleNodes(nodes [][]cpuUnit, workers, size int) [][]int {
 	return parts
 }
 
-// placeAcrossNodes is like placeOnSingleNodes, but the last workers may get units of several
+// placeWorkersAcrossNodes is like placeWorkersOnSingleNodes, but the last workers may get units of several
 // nodes.
-func placeAcrossNodes(nodes [][]cpuUnit, workers, size int) [][]int {
+func placeWorkersAcrossNodes(nodes [][]cpuUnit, workers, size int) [][]int {
 	var parts [][]int
 	var left []cpuUnit
 	for _, n := range nodes {
@@ -139,9 +139,9 @@ func placeAcrossNodes(nodes [][]cpuUnit, workers, size int) [][]int {
 	return parts
 }
 
-// placeRoundRobin assigns CPUs to the threads of all workers in turn. It is used if there are
+// placeThreadsRoundRobin assigns CPUs to the threads of all workers in turn. It is used if there are
 // more threads than CPUs.
-func (m Machine) placeRoundRobin(workers, threads int) [][]int {
+func (m Machine) placeThreadsRoundRobin(workers, threads int) [][]int {
 	var all []cpuUnit
 	for _, n := range m.groupUnitsByNode(func(c CPU) int { return c.ID }) {
 		all = append(all, n...)

@@ -30,9 +30,9 @@ func CPUQuota(root fs.FS) (quota float64, folder string) {
 		var read func(folder string) (float64, bool)
 		switch {
 		case fields[1] == "":
-			mounts, read = []string{"sys/fs/cgroup", "sys/fs/cgroup/unified"}, func(f string) (float64, bool) { return readMaxQuota(root, f) }
+			mounts, read = []string{"sys/fs/cgroup", "sys/fs/cgroup/unified"}, func(f string) (float64, bool) { return readCgroupV2Quota(root, f) }
 		case slices.Contains(strings.Split(fields[1], ","), "cpu"):
-			mounts, read = []string{"sys/fs/cgroup/" + fields[1], "sys/fs/cgroup/cpu"}, func(f string) (float64, bool) { return readCFSQuota(root, f) }
+			mounts, read = []string{"sys/fs/cgroup/" + fields[1], "sys/fs/cgroup/cpu"}, func(f string) (float64, bool) { return readCgroupV1Quota(root, f) }
 		}
 		for _, mount := range mounts {
 			// In a container the path may not exist below the mount, but the root group does.
@@ -49,21 +49,21 @@ func CPUQuota(root fs.FS) (quota float64, folder string) {
 	return quota, folder
 }
 
-// readMaxQuota reads cpu.max of cgroup version 2 and returns the quota in CPUs. The file
+// readCgroupV2Quota reads cpu.max of cgroup version 2 and returns the quota in CPUs. The file
 // contains a quota and a period in microseconds, such as "150000 100000". ok is false if there
 // is no such file or no limit ("max 100000").
-func readMaxQuota(root fs.FS, folder string) (cpus float64, ok bool) {
+func readCgroupV2Quota(root fs.FS, folder string) (cpus float64, ok bool) {
 	text, err := fs.ReadFile(root, path.Join(folder, "cpu.max"))
 	if err != nil {
 		return 0, false
 	}
 	quota, period, _ := strings.Cut(strings.TrimSpace(string(text)), " ")
-	return parseQuota(quota, period)
+	return parseCPUQuota(quota, period)
 }
 
-// readCFSQuota reads the quota and the period of cgroup version 1 and returns the quota in
+// readCgroupV1Quota reads the quota and the period of cgroup version 1 and returns the quota in
 // CPUs. ok is false if there are no such files or no limit (a quota of −1).
-func readCFSQuota(root fs.FS, folder string) (cpus float64, ok bool) {
+func readCgroupV1Quota(root fs.FS, folder string) (cpus float64, ok bool) {
 	quota, err := fs.ReadFile(root, path.Join(folder, "cpu.cfs_quota_us"))
 	if err != nil {
 		return 0, false
@@ -72,11 +72,11 @@ func readCFSQuota(root fs.FS, folder string) (cpus float64, ok bool) {
 	if err != nil {
 		return 0, false
 	}
-	return parseQuota(strings.TrimSpace(string(quota)), strings.TrimSpace(string(period)))
+	return parseCPUQuota(strings.TrimSpace(string(quota)), strings.TrimSpace(string(period)))
 }
 
-// parseQuota returns quota/period. ok is false unless both are positive numbers.
-func parseQuota(quota, period string) (v float64, ok bool) {
+// parseCPUQuota returns quota/period. ok is false unless both are positive numbers.
+func parseCPUQuota(quota, period string) (v float64, ok bool) {
 	q, err := strconv.ParseFloat(quota, 64)
 	if err != nil || q <= 0 {
 		return 0, false
@@ -103,11 +103,11 @@ func CanSeeAllProcesses(proc fs.FS, namespace string) bool {
 	return err == nil
 }
 
-// TakenCPUs returns those of the allowed CPUs to which another process is bound, in ascending
+// CPUsBoundByOthers returns those of the allowed CPUs to which another process is bound, in ascending
 // order. A process counts as bound if it may run on some, but not on all, of the allowed CPUs.
 // Threads of the operating system do not count. proc is the folder /proc, and self is the ID of
 // this process.
-func TakenCPUs(proc fs.FS, self int, allowed []int) ([]int, error) {
+func CPUsBoundByOthers(proc fs.FS, self int, allowed []int) ([]int, error) {
 	entries, err := fs.ReadDir(proc, ".")
 	if err != nil {
 		return nil, err

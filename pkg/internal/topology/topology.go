@@ -195,16 +195,16 @@ func (m Machine) WithoutCores(cpus []int) Machine {
 	return Machine{slices.DeleteFunc(slices.Clone(m.CPUs), func(c CPU) bool { return cores[c.Core] })}
 }
 
-// PartCounts contains the numbers of packages, nodes, cores and CPUs of a machine.
-type PartCounts struct{ Packages, Nodes, Cores, CPUs int }
+// HardwareCounts contains the numbers of packages, nodes, cores and CPUs of a machine.
+type HardwareCounts struct{ Packages, Nodes, Cores, CPUs int }
 
-// CountParts counts the parts of the machine. It counts only nodes that have CPUs.
-func (m Machine) CountParts() PartCounts {
+// CountHardware counts the parts of the machine. It counts only nodes that have CPUs.
+func (m Machine) CountHardware() HardwareCounts {
 	packages, nodes, cores := map[int]bool{}, map[int]bool{}, map[int]bool{}
 	for _, c := range m.CPUs {
 		packages[c.Package], nodes[c.Node], cores[c.Core] = true, true, true
 	}
-	return PartCounts{len(packages), len(nodes), len(cores), len(m.CPUs)}
+	return HardwareCounts{len(packages), len(nodes), len(cores), len(m.CPUs)}
 }
 
 // CPUIDs returns the numbers of the machine's CPUs in ascending order.

@@ -96,23 +96,23 @@ func TestRead(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		s    shape
-		want PartCounts
+		want HardwareCounts
 		cpu  CPU // one of the machine's
 	}{
-		{"two sockets", large, PartCounts{2, 4, 128, 256}, CPU{ID: 200, Core: 72, Package: 1, Node: 2}},
-		{"before Linux 5.3", shape{sockets: 1, nodes: 2, cores: 4, smt: 2, old: true}, PartCounts{1, 2, 8, 16}, CPU{15, 7, 0, 1}},
-		{"one core", shape{sockets: 1, nodes: 1, cores: 1, smt: 1}, PartCounts{1, 1, 1, 1}, CPU{}},
-		{"four SMT siblings", shape{sockets: 1, nodes: 1, cores: 4, smt: 4}, PartCounts{1, 1, 4, 16}, CPU{14, 2, 0, 0}},
-		{"a node with only memory", shape{sockets: 1, nodes: 1, cores: 4, smt: 1, memoryNodes: 2}, PartCounts{1, 1, 4, 4}, CPU{3, 3, 0, 0}},
-		{"first sibling is offline", shape{sockets: 1, nodes: 1, cores: 4, smt: 2, offline: "1"}, PartCounts{1, 1, 4, 7}, CPU{5, 5, 0, 0}},
-		{"a core is offline", shape{sockets: 1, nodes: 1, cores: 4, smt: 2, offline: "1,5"}, PartCounts{1, 1, 3, 6}, CPU{6, 2, 0, 0}},
-		{"no nodes", shape{sockets: 2, nodes: 1, cores: 4, smt: 2, without: "node"}, PartCounts{2, 1, 8, 16}, CPU{13, 5, 1, 0}},
-		{"no topology", shape{sockets: 2, nodes: 1, cores: 4, smt: 2, without: "cpu/cpu"}, PartCounts{1, 2, 16, 16}, CPU{13, 13, 0, 1}},
-		{"a node is missing", shape{sockets: 2, nodes: 1, cores: 4, smt: 1, without: "node/node1/"}, PartCounts{2, 2, 8, 8}, CPU{6, 6, 1, -1}},
+		{"two sockets", large, HardwareCounts{2, 4, 128, 256}, CPU{ID: 200, Core: 72, Package: 1, Node: 2}},
+		{"before Linux 5.3", shape{sockets: 1, nodes: 2, cores: 4, smt: 2, old: true}, HardwareCounts{1, 2, 8, 16}, CPU{15, 7, 0, 1}},
+		{"one core", shape{sockets: 1, nodes: 1, cores: 1, smt: 1}, HardwareCounts{1, 1, 1, 1}, CPU{}},
+		{"four SMT siblings", shape{sockets: 1, nodes: 1, cores: 4, smt: 4}, HardwareCounts{1, 1, 4, 16}, CPU{14, 2, 0, 0}},
+		{"a node with only memory", shape{sockets: 1, nodes: 1, cores: 4, smt: 1, memoryNodes: 2}, HardwareCounts{1, 1, 4, 4}, CPU{3, 3, 0, 0}},
+		{"first sibling is offline", shape{sockets: 1, nodes: 1, cores: 4, smt: 2, offline: "1"}, HardwareCounts{1, 1, 4, 7}, CPU{5, 5, 0, 0}},
+		{"a core is offline", shape{sockets: 1, nodes: 1, cores: 4, smt: 2, offline: "1,5"}, HardwareCounts{1, 1, 3, 6}, CPU{6, 2, 0, 0}},
+		{"no nodes", shape{sockets: 2, nodes: 1, cores: 4, smt: 2, without: "node"}, HardwareCounts{2, 1, 8, 16}, CPU{13, 5, 1, 0}},
+		{"no topology", shape{sockets: 2, nodes: 1, cores: 4, smt: 2, without: "cpu/cpu"}, HardwareCounts{1, 2, 16, 16}, CPU{13, 13, 0, 1}},
+		{"a node is missing", shape{sockets: 2, nodes: 1, cores: 4, smt: 1, without: "node/node1/"}, HardwareCounts{2, 2, 8, 8}, CPU{6, 6, 1, -1}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			m := tt.s.read(t)
-			if got := m.CountParts(); got != tt.want {
+			if got := m.CountHardware(); got != tt.want {
 				t.Errorf("got %+v, want %+v", got, tt.want)
 			}
 			if !slices.Contains(m.CPUs, tt.cpu) {
@@ -202,7 +202,7 @@ func TestDivide(t *testing.T) {
 			if got := formatParts(m.DivideCores(tt.workers, tt.threads)); got != tt.cores {
 				t.Errorf("cores:\n got %s\nwant %s", got, tt.cores)
 			}
-			if got := formatParts(m.AssignNodes(tt.workers, tt.threads)); got != tt.numa {
+			if got := formatParts(m.AssignNUMANodes(tt.workers, tt.threads)); got != tt.numa {
 				t.Errorf("nodes:\n got %s\nwant %s", got, tt.numa)
 			}
 		})
@@ -220,7 +220,7 @@ func formatParts(parts [][]int) string {
 	return strings.Join(text, " | ")
 }
 
-// TestDivideProperty checks the contract of DivideCores and AssignNodes on random machines
+// TestDivideProperty checks the contract of DivideCores and AssignNUMANodes on random machines
 // and masks.
 func TestDivideProperty(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
@@ -251,7 +251,7 @@ func TestDivideProperty(t *testing.T) {
 			wholeByCore += len(cores[n]) / threads
 			wholeByCPU += cpus[n] / threads
 		}
-		need, coreCount := workers*threads, m.CountParts().Cores
+		need, coreCount := workers*threads, m.CountHardware().Cores
 
 		parts := m.DivideCores(workers, threads)
 		if len(parts) != workers {
@@ -279,7 +279,7 @@ func TestDivideProperty(t *testing.T) {
 					rt.Fatalf("worker %d gets %d CPUs for %d threads", w, len(part), threads)
 				}
 				continue
-			case need <= coreCount && (len(own) < threads || len(own) > threads+maxSpareUnits):
+			case need <= coreCount && (len(own) < threads || len(own) > threads+maxSpareCores):
 				rt.Fatalf("worker %d gets %d cores for %d threads", w, len(own), threads)
 			case len(part) < threads:
 				rt.Fatalf("worker %d gets %d CPUs for %d threads", w, len(part), threads)
@@ -307,7 +307,7 @@ func TestDivideProperty(t *testing.T) {
 			}
 		}
 
-		parts = m.AssignNodes(workers, threads)
+		parts = m.AssignNUMANodes(workers, threads)
 		if (parts == nil) != (wholeByCPU == 0) {
 			rt.Fatalf("division by nodes is %v; %d workers fit", parts, wholeByCPU)
 		}
@@ -384,11 +384,11 @@ func TestTaken(t *testing.T) {
 		"self/status": status(true, "1"),
 		"uptime":      {Data: []byte("1 2")},
 	}
-	got, err := TakenCPUs(proc, 40, []int{0, 1, 2, 3, 4, 5, 6, 7})
+	got, err := CPUsBoundByOthers(proc, 40, []int{0, 1, 2, 3, 4, 5, 6, 7})
 	if err != nil || FormatCPUList(got) != "4-5" {
 		t.Errorf("got %v, %v; want 4-5", got, err)
 	}
-	if got, err := TakenCPUs(proc, 40, []int{5}); err != nil || len(got) != 0 {
+	if got, err := CPUsBoundByOthers(proc, 40, []int{5}); err != nil || len(got) != 0 {
 		t.Errorf("of a single CPU, %v are taken (%v)", got, err)
 	}
 	for _, tt := range []struct {

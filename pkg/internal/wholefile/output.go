@@ -22,7 +22,7 @@ func CheckOverwrite(path string, inputs ...string) error {
 		return nil // nothing can be replaced; if path cannot be written, Write returns the error
 	}
 	if isEarlierOutput(path) {
-		inputs = filterFiles(inputs)
+		inputs = existingFiles(inputs)
 	} else if dir := findRunFolder(path); dir != "" {
 		return fmt.Errorf("write %s: it is a file of the run folder %s: choose another output", path, dir)
 	}
@@ -35,7 +35,7 @@ func CheckOverwrite(path string, inputs ...string) error {
 	return nil
 }
 
-func filterFiles(paths []string) []string {
+func existingFiles(paths []string) []string {
 	var files []string
 	for _, path := range paths {
 		if info, err := os.Stat(path); err == nil && !info.IsDir() {

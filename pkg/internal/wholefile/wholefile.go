@@ -39,7 +39,7 @@ func WriteBytes(path string, content []byte, perm fs.FileMode) error {
 // WriteUnsynced is like Write, but does not sync to disk: a file may be empty after a power
 // cut. It is faster for data sets of thousands of files.
 func WriteUnsynced(path string, perm fs.FileMode, fill func(f *os.File) error) error {
-	target, _, err := resolveLinks(path)
+	target, _, err := resolveSymlinks(path)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
@@ -80,7 +80,7 @@ func BreakHardLinks(path string) error {
 // writeAndReplace implements Write and its variants. replace closes the temporary file and
 // renames it to the target.
 func writeAndReplace(path string, perm fs.FileMode, fill func(f *os.File) error, replace func(*renameio.PendingFile) error) error {
-	target, direct, err := resolveLinks(path)
+	target, direct, err := resolveSymlinks(path)
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
@@ -113,11 +113,11 @@ func writeAndReplace(path string, perm fs.FileMode, fill func(f *os.File) error,
 // maxSymlinks is Linux's limit on symbolic links in a path.
 const maxSymlinks = 40
 
-// resolveLinks follows the symbolic links of path and returns the target, which need not exist
+// resolveSymlinks follows the symbolic links of path and returns the target, which need not exist
 // yet. If path must be opened and written to directly, direct is true and target is "". That
 // is so for files that are not regular, and for links in /proc to an open file, such as
 // /dev/stdout.
-func resolveLinks(path string) (target string, direct bool, err error) {
+func resolveSymlinks(path string) (target string, direct bool, err error) {
 	switch info, err := os.Stat(path); {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:

@@ -84,7 +84,7 @@ func SlurmDryRun(ctx context.Context, name string, o Options) (string, error) {
 		return "", err
 	}
 	path := filepath.Join(p.folder, scriptName)
-	return fmt.Sprintf("# would write %s\n%s\n# and submit it:\n# %s\n", path, p.script, strings.Join(slurm.SubmitCommand(process.QuoteArgument(path)), " ")), nil
+	return fmt.Sprintf("# would write %s\n%s\n# and submit it:\n# %s\n", path, p.script, strings.Join(slurm.SubmitCommand(process.QuoteShellArgument(path)), " ")), nil
 }
 
 // planCheck plans the job of a check, but does not submit it. It returns an error if the site's
@@ -187,7 +187,7 @@ func (p *siteCheck) reportProgress(format string, args ...any) {
 }
 
 func (p *siteCheck) run(ctx context.Context) (_ *Report, err error) {
-	remove, err := writeMarkers(p.folder, p.id)
+	remove, err := writeFolderMarkers(p.folder, p.id)
 	defer remove()
 	if err != nil {
 		return nil, err
@@ -224,9 +224,9 @@ func (p *siteCheck) run(ctx context.Context) (_ *Report, err error) {
 	return r, nil
 }
 
-// writeMarkers creates the folder of the job in the logs folder, and a file in the folder of the
+// writeFolderMarkers creates the folder of the job in the logs folder, and a file in the folder of the
 // user's secret. The nodes recognize the two shared folders by them. remove removes both.
-func writeMarkers(folder, id string) (remove func(), err error) {
+func writeFolderMarkers(folder, id string) (remove func(), err error) {
 	remove = func() {}
 	token, err := rendezvous.CreateToken(os.Getenv)
 	if err != nil {

@@ -64,14 +64,14 @@ type outputLine struct {
 // longer lines, and lines of other tasks may come between the pieces.
 const maxTextBytes = 380
 
-type reporter struct {
+type taskReporter struct {
 	mu   sync.Mutex
 	out  io.Writer
 	id   string
 	rank int
 }
 
-func (r *reporter) write(l outputLine) {
+func (r *taskReporter) writeLine(l outputLine) {
 	l.ID, l.Rank = r.id, r.rank
 	var b strings.Builder
 	e := json.NewEncoder(&b)
@@ -84,9 +84,9 @@ func (r *reporter) write(l outputLine) {
 	_, _ = io.WriteString(r.out, b.String()) // without its output, a task can report nothing
 }
 
-func (r *reporter) add(f Finding) {
+func (r *taskReporter) addFinding(f Finding) {
 	f.Detail, f.Next = shorten(f.Detail), shorten(f.Next)
-	r.write(outputLine{Finding: &f})
+	r.writeLine(outputLine{Finding: &f})
 }
 
 // shorten returns text as one line of at most maxTextBytes.
@@ -108,9 +108,9 @@ type rankOutput struct {
 	findings []Finding
 }
 
-// maxKeptLines is the number of other lines of output, such as error messages of srun, that
+// maxKeptOtherLines is the number of other lines of output, such as error messages of srun, that
 // readRankOutputs keeps.
-const maxKeptLines = 12
+const maxKeptOtherLines = 12
 
 // readRankOutputs reads the output of all tasks of a check. id is the id of the check. ranks
 // contains the reports of each rank, and others the last lines that are not reports.
@@ -137,7 +137,7 @@ func readRankOutputs(r io.Reader, id string) (ranks map[int]*rankOutput, others 
 		}
 		if text != "" {
 			others = append(others, text)
-			if len(others) > maxKeptLines {
+			if len(others) > maxKeptOtherLines {
 				others = slices.Delete(others, 0, 1)
 			}
 		}

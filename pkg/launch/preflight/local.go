@@ -127,11 +127,11 @@ func gpuFindings(o NodeOptions, getenv func(string) string) (found []Finding, dr
 			driver = d.Driver
 		}
 	}
-	return []Finding{describeGPUs(o, m, getenv("CUDA_VISIBLE_DEVICES")), describeNCCL(m, driver != "")}, driver
+	return []Finding{gpuFinding(o, m, getenv("CUDA_VISIBLE_DEVICES")), ncclFinding(m, driver != "")}, driver
 }
 
-// describeGPUs returns the finding about the GPUs of m. visible is CUDA_VISIBLE_DEVICES.
-func describeGPUs(o NodeOptions, m *engine.Machine, visible string) Finding {
+// gpuFinding returns the finding about the GPUs of m. visible is CUDA_VISIBLE_DEVICES.
+func gpuFinding(o NodeOptions, m *engine.Machine, visible string) Finding {
 	var names []string
 	for _, d := range m.Devices {
 		if d.Kind == "cuda" {
@@ -166,8 +166,8 @@ func describeGPUs(o NodeOptions, m *engine.Machine, visible string) Finding {
 	return passedFinding(checkGPUs, "%s", detail)
 }
 
-// describeNCCL returns the finding about NCCL. gpus reports whether this node has a GPU.
-func describeNCCL(m *engine.Machine, gpus bool) Finding {
+// ncclFinding returns the finding about NCCL. gpus reports whether this node has a GPU.
+func ncclFinding(m *engine.Machine, gpus bool) Finding {
 	i := slices.IndexFunc(m.Libraries, func(l engine.Library) bool { return l.Name == string(clib.NCCL) })
 	switch {
 	case i >= 0 && m.Libraries[i].Problem == "":

@@ -49,7 +49,7 @@ func checkMachine(ctx context.Context) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	remove, err := writeMarkers(filepath.Join(logs, markerName(id)), id)
+	remove, err := writeFolderMarkers(filepath.Join(logs, markerName(id)), id)
 	defer remove()
 	if err != nil {
 		return nil, err
@@ -102,5 +102,5 @@ func taskEnvironment(rank, port int, secret string) []string {
 		"RANK=" + strconv.Itoa(rank), "LOCAL_RANK=" + strconv.Itoa(rank), "WORLD_SIZE=" + size, "LOCAL_WORLD_SIZE=" + size,
 		"MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + strconv.Itoa(port), "LOCKSTEP_TOKEN=" + secret,
 	}
-	return process.Environment(set, rendezvous.RankVariables()...)
+	return process.ModifiedEnvironment(set, rendezvous.RankVariables()...)
 }

@@ -17,7 +17,7 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-func adviseJoin(env rendezvous.Env) string {
+func joinFailureAdvice(env rendezvous.Env) string {
 	ip := net.ParseIP(env.MasterAddr)
 	switch {
 	case env.LocalWorld < env.World && ip != nil && ip.IsLoopback():
@@ -70,9 +70,9 @@ func matchesInterface(pattern, name string) bool {
 	return listed != exclude
 }
 
-// checkInterface returns the finding about the interface that connects this node with rank 0, and
+// interfaceFinding returns the finding about the interface that connects this node with rank 0, and
 // whether the site profile names the same one.
-func checkInterface(o NodeOptions, env rendezvous.Env) Finding {
+func interfaceFinding(o NodeOptions, env rendezvous.Env) Finding {
 	all, err := listInterfaces()
 	if err != nil {
 		return failedFinding(checkNetworkInterface, "list network interfaces: "+err.Error(), "tell the site's support the name of this node")
@@ -92,12 +92,12 @@ func checkInterface(o NodeOptions, env rendezvous.Env) Finding {
 		return passedFinding(checkNetworkInterface, "address %s", local)
 	}
 	used := fmt.Sprintf("%s (%s)", all[i].name, local)
-	return compareInterface(o, used+interfaceSpeed("/sys/class/net", all[i].name), all[i].name, all)
+	return usedInterfaceFinding(o, used+interfaceSpeed("/sys/class/net", all[i].name), all[i].name, all)
 }
 
-// compareInterface returns the finding about the interface that the ranks use. name is its name,
+// usedInterfaceFinding returns the finding about the interface that the ranks use. name is its name,
 // used its description, and all contains the node's interfaces.
-func compareInterface(o NodeOptions, used, name string, all []networkInterface) Finding {
+func usedInterfaceFinding(o NodeOptions, used, name string, all []networkInterface) Finding {
 	if o.Interface == "" || matchesInterface(o.Interface, name) {
 		return passedFinding(checkNetworkInterface, "%s", used)
 	}
@@ -235,7 +235,7 @@ func (n *networkFacts) measureLink(ctx context.Context, g collective.Group, next
 		shortest = min(shortest, time.Since(begin).Seconds())
 	}
 	n.LatencySeconds = shortest / 2
-	seconds, err := timeBlocks(ctx, g, next, firstBytes, 1)
+	seconds, err := timeBlockTransfers(ctx, g, next, firstBytes, 1)
 	if err != nil {
 		return err
 	}
@@ -243,16 +243,16 @@ func (n *networkFacts) measureLink(ctx context.Context, g collective.Group, next
 	if err := sendNumbers(ctx, g, next, float64(blocks)); err != nil {
 		return err
 	}
-	if seconds, err = timeBlocks(ctx, g, next, blockBytes, blocks); err != nil {
+	if seconds, err = timeBlockTransfers(ctx, g, next, blockBytes, blocks); err != nil {
 		return err
 	}
 	n.BytesPerSecond = float64(blocks*blockBytes) / max(seconds-n.LatencySeconds, 1e-9)
 	return nil
 }
 
-// timeBlocks sends a number of blocks to the rank next. It returns the seconds until next has
+// timeBlockTransfers sends a number of blocks to the rank next. It returns the seconds until next has
 // answered that it has received them all.
-func timeBlocks(ctx context.Context, g collective.Group, next, bytes, blocks int) (seconds float64, err error) {
+func timeBlockTransfers(ctx context.Context, g collective.Group, next, bytes, blocks int) (seconds float64, err error) {
 	b := device.Buffer{F32: make([]float32, bytes/bytesPerElement)}
 	begin := time.Now()
 	for range blocks {
@@ -285,7 +285,7 @@ func answerMeasureLink(ctx context.Context, g collective.Group, previous int) er
 	return receiveBlocks(ctx, g, previous, blockBytes, int(blocks))
 }
 
-// receiveBlocks receives the blocks that the previous rank sends in timeBlocks, and then answers.
+// receiveBlocks receives the blocks that the previous rank sends in timeBlockTransfers, and then answers.
 func receiveBlocks(ctx context.Context, g collective.Group, previous, bytes, blocks int) error {
 	b := device.Buffer{F32: make([]float32, bytes/bytesPerElement)}
 	for range blocks {

@@ -71,25 +71,25 @@ func RunNode(ctx context.Context, o NodeOptions, out io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, taskTimeout)
 	defer cancel()
 	env, enverr := rendezvous.FromEnv(getenv)
-	r := &reporter{out: out, id: o.ID, rank: env.Rank}
+	r := &taskReporter{out: out, id: o.ID, rank: env.Rank}
 	if enverr != nil {
 		r.rank, _ = strconv.Atoi(getenv("SLURM_PROCID"))
 	}
 	f := describeNode(env)
-	r.write(outputLine{Facts: f})
+	r.writeLine(outputLine{Facts: f})
 	driver := checkNode(ctx, o, getenv, r)
 	f.Driver = driver
-	r.write(outputLine{Facts: f})
+	r.writeLine(outputLine{Facts: f})
 	switch {
 	case enverr != nil:
-		r.add(failedFinding(checkRendezvous, enverr.Error(), "first solve the problem with the home folder, if there is one, because the secret is there; otherwise give every task what the message names: exports in a copy of the profile sets variables"))
+		r.addFinding(failedFinding(checkRendezvous, enverr.Error(), "first solve the problem with the home folder, if there is one, because the secret is there; otherwise give every task what the message names: exports in a copy of the profile sets variables"))
 	case env.World == 1:
-		r.add(passedFinding(checkRendezvous, "one task, which has no other to join"))
+		r.addFinding(passedFinding(checkRendezvous, "one task, which has no other to join"))
 	default:
 		checkNetwork(ctx, o, env, r, f)
 	}
 	f.Ended = time.Now().UnixMilli()
-	r.write(outputLine{Facts: f})
+	r.writeLine(outputLine{Facts: f})
 	return nil
 }
 
@@ -126,7 +126,7 @@ func distributionName(read func(path string) ([]byte, error)) string {
 // checkNode runs the checks that need no other node, all at the same time. It reports each check
 // when the check ends, or after nodeTimeout that it has not ended. It returns the version of the
 // GPUs' driver, or "".
-func checkNode(ctx context.Context, o NodeOptions, getenv func(string) string, r *reporter) (driver string) {
+func checkNode(ctx context.Context, o NodeOptions, getenv func(string) string, r *taskReporter) (driver string) {
 	type result struct {
 		check    int
 		findings []Finding
@@ -137,7 +137,9 @@ func checkNode(ctx context.Context, o NodeOptions, getenv func(string) string, r
 		run  func() ([]Finding, string)
 	}{
 		{checkFolders, func() ([]Finding, string) { return sharedFolderFindings(ctx, o, getenv), "" }},
-		{checkScratch, func() ([]Finding, string) { return []Finding{measureScratch(o.Site, getenv("LOCKSTEP_SCRATCH"))}, "" }},
+		{checkScratch, func() ([]Finding, string) {
+			return []Finding{scratchSpeedFinding(o.Site, getenv("LOCKSTEP_SCRATCH"))}, ""
+		}},
 		{checkGPUs, func() ([]Finding, string) { return gpuFindings(o, getenv) }},
 		{checkMPI, func() ([]Finding, string) { return []Finding{mpiFinding(clib.NewSearch(clib.Environment{}))}, "" }},
 	}
@@ -159,7 +161,7 @@ func checkNode(ctx context.Context, o NodeOptions, getenv func(string) string, r
 		case got := <-results:
 			missing[got.check] = false
 			for _, f := range got.findings {
-				r.add(f)
+				r.addFinding(f)
 			}
 			if got.driver != "" {
 				driver = got.driver
@@ -172,20 +174,20 @@ func checkNode(ctx context.Context, o NodeOptions, getenv func(string) string, r
 	}
 	for i, c := range checks {
 		if missing[i] {
-			r.add(failedFinding(c.name, fmt.Sprintf("the check did not end within %v", nodeTimeout), "a file system of this node probably does not answer: tell the site's support the name of the node, and exclude the node until then"))
+			r.addFinding(failedFinding(c.name, fmt.Sprintf("the check did not end within %v", nodeTimeout), "a file system of this node probably does not answer: tell the site's support the name of the node, and exclude the node until then"))
 		}
 	}
 	return driver
 }
 
-func checkNetwork(ctx context.Context, o NodeOptions, env rendezvous.Env, r *reporter, f *nodeFacts) {
+func checkNetwork(ctx context.Context, o NodeOptions, env rendezvous.Env, r *taskReporter, f *nodeFacts) {
 	limit := joinTimeout
 	if o.Join > 0 {
 		limit = o.Join
 	}
 	given := env.MasterAddr
 	env = env.ResolveMaster(ctx)
-	r.add(checkInterface(o, env))
+	r.addFinding(interfaceFinding(o, env))
 	where := "rank 0 at " + env.Address()
 	if env.MasterAddr != given {
 		where += fmt.Sprintf(", from Slurm's configuration, because the name %s does not resolve", given)
@@ -195,16 +197,16 @@ func checkNetwork(ctx context.Context, o NodeOptions, env rendezvous.Env, r *rep
 	// names the nodes with another build.
 	group, err := rendezvous.Join(ctx, env, rendezvous.Options{BuildID: "lockstep doctor", Timeout: limit, Group: collective.Options{Timeout: networkTimeout}})
 	if err != nil {
-		r.add(failedFinding(checkRendezvous, err.Error(), adviseJoin(env)))
+		r.addFinding(failedFinding(checkRendezvous, err.Error(), joinFailureAdvice(env)))
 		return
 	}
 	f.Joined = true
-	r.add(passedFinding(checkRendezvous, "%d ranks joined in %.2g s; %s", env.World, time.Since(begin).Seconds(), where))
+	r.addFinding(passedFinding(checkRendezvous, "%d ranks joined in %.2g s; %s", env.World, time.Since(begin).Seconds(), where))
 	ctx, cancel := context.WithTimeout(ctx, networkTimeout)
 	defer cancel()
 	n, err := measureNetwork(ctx, group)
 	if err = errors.Join(err, group.Close()); err != nil {
-		r.add(failedFinding(checkBandwidth, err.Error(), "run the check again; if it fails again, tell the site's support the names of the nodes: the connection between them is unreliable"))
+		r.addFinding(failedFinding(checkBandwidth, err.Error(), "run the check again; if it fails again, tell the site's support the names of the nodes: the connection between them is unreliable"))
 		return
 	}
 	f.Network = n

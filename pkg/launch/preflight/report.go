@@ -76,7 +76,7 @@ func newReport(tasks int, names []string, ranks map[int]*rankOutput, others []st
 			n.Findings = []Finding{failedFinding(checkTask, "its task has reported nothing: it did not start, ended at once, or hangs",
 				"read the messages at the end of this report; if they name no cause, check again with other nodes, and tell the site's support the name of this one")}
 		} else {
-			n.Findings = slices.Concat(o.findings, compareNode(rank, names, ranks))
+			n.Findings = slices.Concat(o.findings, nodeDifferenceFindings(rank, names, ranks))
 			if o.facts.Ended == 0 {
 				missing = true
 				n.Findings = append(n.Findings, failedFinding(checkTask, "its task ended before all checks were done",
@@ -135,11 +135,11 @@ func addNodeNames(text string, names []string) string {
 	})
 }
 
-// compareNode compares the facts of a rank with those of the other ranks, and returns the findings
+// nodeDifferenceFindings compares the facts of a rank with those of the other ranks, and returns the findings
 // about that rank.
-func compareNode(rank int, names []string, ranks map[int]*rankOutput) []Finding {
+func nodeDifferenceFindings(rank int, names []string, ranks map[int]*rankOutput) []Finding {
 	f := ranks[rank].facts
-	all := []Finding{compareVersions(rank, names, ranks)}
+	all := []Finding{versionFinding(rank, names, ranks)}
 	if f.Network == nil {
 		return all
 	}
@@ -176,9 +176,9 @@ func aheadOrBehind(skew float64) string {
 	return "ahead of "
 }
 
-// compareVersions returns the finding about the software versions on a node. All nodes must have
+// versionFinding returns the finding about the software versions on a node. All nodes must have
 // this program's build of lockstep.
-func compareVersions(rank int, names []string, ranks map[int]*rankOutput) Finding {
+func versionFinding(rank int, names []string, ranks map[int]*rankOutput) Finding {
 	f := ranks[rank].facts
 	words := []string{"lockstep " + f.Build, f.Go, f.System, "kernel " + f.Kernel}
 	if f.Driver != "" {

@@ -20,14 +20,14 @@ import (
 // programs, and reads them back.
 func TestReportLines(t *testing.T) {
 	var out strings.Builder
-	first, second := &reporter{out: &out, id: "A"}, &reporter{out: &out, id: "A", rank: 1}
-	other := &reporter{out: &out, id: "B", rank: 2}
-	first.write(outputLine{Facts: &nodeFacts{Node: "n1"}})
+	first, second := &taskReporter{out: &out, id: "A"}, &taskReporter{out: &out, id: "A", rank: 1}
+	other := &taskReporter{out: &out, id: "B", rank: 2}
+	first.writeLine(outputLine{Facts: &nodeFacts{Node: "n1"}})
 	out.WriteString("srun: error: <a message>\n\n")
-	second.add(failedFinding(checkScratch, strings.Repeat("é<&\n", 300), "next"))
-	other.write(outputLine{Facts: &nodeFacts{Node: "n3"}})
+	second.addFinding(failedFinding(checkScratch, strings.Repeat("é<&\n", 300), "next"))
+	other.writeLine(outputLine{Facts: &nodeFacts{Node: "n3"}})
 	out.WriteString("0: ") // as srun --label does
-	first.write(outputLine{Facts: &nodeFacts{Node: "n1", Ended: 1}})
+	first.writeLine(outputLine{Facts: &nodeFacts{Node: "n1", Ended: 1}})
 	for text := range strings.Lines(out.String()) {
 		if len(text) >= 1024 {
 			t.Errorf("a line has %d bytes", len(text))
@@ -153,17 +153,17 @@ func TestMatchesInterface(t *testing.T) {
 func TestCompareInterface(t *testing.T) {
 	all := []networkInterface{{name: "lo"}, {name: "eth0", addresses: []net.IP{net.IPv4(10, 0, 0, 1)}}, {name: "ib0"}}
 	o := NodeOptions{Interface: "ib", Site: "my"}
-	f := compareInterface(o, "eth0 (10.0.0.1)", "eth0", all)
+	f := usedInterfaceFinding(o, "eth0 (10.0.0.1)", "eth0", all)
 	if f.Result != ResultWarning || !strings.Contains(f.Detail, "names ib0") || !strings.Contains(f.Next, "address on ib0 to exports") {
 		t.Errorf("got %+v, want a warning", f)
 	}
-	if f := compareInterface(o, "ib0", "ib0", all); f.Result != ResultOK {
+	if f := usedInterfaceFinding(o, "ib0", "ib0", all); f.Result != ResultOK {
 		t.Errorf("got %+v", f)
 	}
-	if f := compareInterface(NodeOptions{}, "eth0", "eth0", all); f.Result != ResultOK {
+	if f := usedInterfaceFinding(NodeOptions{}, "eth0", "eth0", all); f.Result != ResultOK {
 		t.Errorf("got %+v", f)
 	}
-	if f := compareInterface(NodeOptions{Interface: "hsn"}, "eth0", "eth0", all); f.Result != ResultFailed || !strings.Contains(f.Detail, "it has lo, eth0, ib0") {
+	if f := usedInterfaceFinding(NodeOptions{Interface: "hsn"}, "eth0", "eth0", all); f.Result != ResultFailed || !strings.Contains(f.Detail, "it has lo, eth0, ib0") {
 		t.Errorf("got %+v", f)
 	}
 	dir := t.TempDir()
@@ -208,18 +208,18 @@ func TestDescribeGPUs(t *testing.T) {
 		{gpus(3), 4, "0,1,2,3", ResultFailed, "the driver finds 3 GPUs"},
 		{broken, 1, "0", ResultFailed, "cannot be used: cuDNN is missing"},
 	} {
-		f := describeGPUs(NodeOptions{GPUs: c.asked}, c.m, c.visible)
+		f := gpuFinding(NodeOptions{GPUs: c.asked}, c.m, c.visible)
 		if f.Result != c.result || !strings.Contains(f.Detail, c.want) || (f.Next == "") != (f.Result == ResultOK) {
 			t.Errorf("asked for %d, visible %s: got %+v, want %s %q", c.asked, c.visible, f, c.result, c.want)
 		}
 	}
 	m := gpus(1)
 	m.Libraries = []engine.Library{{Name: string(clib.NCCL), Problem: "not found", Advice: "install it"}}
-	if f := describeNCCL(m, true); f.Result != ResultFailed || !strings.Contains(f.Next, "install it") {
+	if f := ncclFinding(m, true); f.Result != ResultFailed || !strings.Contains(f.Next, "install it") {
 		t.Errorf("NCCL is missing: got %+v", f)
 	}
 	m.Libraries[0] = engine.Library{Name: string(clib.NCCL), Version: "2.20.5", Path: "/lib/libnccl.so.2"}
-	if f := describeNCCL(m, true); f.Result != ResultOK || !strings.HasPrefix(f.Detail, "2.20.5") {
+	if f := ncclFinding(m, true); f.Result != ResultOK || !strings.HasPrefix(f.Detail, "2.20.5") {
 		t.Errorf("got %+v", f)
 	}
 }
@@ -263,15 +263,15 @@ func TestFolders(t *testing.T) {
 	if f := markerFinding(t.Context(), checkHome, dir, "A", adviceHome); f.Result != ResultOK {
 		t.Errorf("got %+v", f)
 	}
-	if f := measureScratch("a", filepath.Join(dir, markerName("A"))); f.Result != ResultFailed || !strings.Contains(f.Detail, "not a directory") || !strings.Contains(f.Next, "copy of the profile") {
+	if f := scratchSpeedFinding("a", filepath.Join(dir, markerName("A"))); f.Result != ResultFailed || !strings.Contains(f.Detail, "not a directory") || !strings.Contains(f.Next, "copy of the profile") {
 		t.Errorf("a file as scratch: got %+v", f)
 	}
 	t.Setenv("TMPDIR", filepath.Join(dir, "none"))
-	if f := measureScratch("", ""); f.Result != ResultFailed || strings.Contains(f.Detail+f.Next, "profile") || !strings.Contains(f.Next, "TMPDIR") {
+	if f := scratchSpeedFinding("", ""); f.Result != ResultFailed || strings.Contains(f.Detail+f.Next, "profile") || !strings.Contains(f.Next, "TMPDIR") {
 		t.Errorf("this machine without a folder for temporary files: got %+v", f)
 	}
 	t.Setenv("TMPDIR", "")
-	if f := measureScratch("a", ""); !strings.Contains(f.Detail, "/tmp (the profile names no scratch folder)") {
+	if f := scratchSpeedFinding("a", ""); !strings.Contains(f.Detail, "/tmp (the profile names no scratch folder)") {
 		t.Errorf("a profile without a folder: got %+v", f)
 	}
 }

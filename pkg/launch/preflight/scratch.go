@@ -20,9 +20,9 @@ const (
 	slowScratch     = 20e6            // bytes per second; a data set is read for minutes below it
 )
 
-// measureScratch writes a file to the folder dir and reads it, and reports the speed. If dir is "", it
+// scratchSpeedFinding writes a file to the folder dir and reads it, and reports the speed. If dir is "", it
 // uses the folder for temporary files. site is the site whose profile names dir, or "" for this machine.
-func measureScratch(site, dir string) Finding {
+func scratchSpeedFinding(site, dir string) Finding {
 	name, other := dir, "write another folder where you may write, and that every node has, to scratch in a copy of the profile; the site's documentation names it"
 	switch {
 	case site == "":

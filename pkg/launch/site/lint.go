@@ -79,7 +79,7 @@ func (p *Profile) Check(j Job, c *Cluster) []Problem {
 		found = append(found, *u)
 	}
 	j = p.Complete(j)
-	found = append(found, p.checkStart(j)...)
+	found = append(found, p.checkStartCommand(j)...)
 	found = append(found, p.checkTasks(j)...)
 	found = append(found, p.checkCPUs(j)...)
 	found = append(found, p.checkGPUs(j)...)

@@ -24,7 +24,7 @@ func (p *Profile) Script(j Job) (string, error) {
 		return "", err
 	}
 	j = p.Complete(j)
-	return header + strings.Join(append(p.setupLines(j), p.commandLine(j)), "\n") + "\n", nil
+	return header + strings.Join(append(p.scriptSetupLines(j), p.commandLine(j)), "\n") + "\n", nil
 }
 
 // ArrayScript returns the script of a job array for sbatch. It returns the same errors as Script.
@@ -40,7 +40,7 @@ func (p *Profile) ArrayScript(j Job, list, script string) (string, error) {
 	return header + fmt.Sprintf(`# Each task of the array runs the script of the run whose folder is in its line of the list.
 run=$(sed -n "$((SLURM_ARRAY_TASK_ID + 1))p" %s)
 exec bash "$run"/%s
-`, process.QuoteArgument(list), process.QuoteArgument(script)), nil
+`, process.QuoteShellArgument(list), process.QuoteShellArgument(script)), nil
 }
 
 // SequenceScript returns the script of a job that does several runs one after another. It returns
@@ -64,7 +64,7 @@ while IFS= read -r run <&3; do
   [ "$code" -eq 0 ] || status=$code
 done 3<%[3]s
 exit "$status"
-`, process.QuoteArgument(script), process.QuoteArgument(exit), process.QuoteArgument(list)), nil
+`, process.QuoteShellArgument(script), process.QuoteShellArgument(exit), process.QuoteShellArgument(list)), nil
 }
 
 // scriptHeader returns the first lines of a script: the interpreter and the #SBATCH options of j.
@@ -78,7 +78,7 @@ func (p *Profile) scriptHeader(j Job) (string, error) {
 		}
 	}
 	j = p.Complete(j)
-	if found := p.checkStart(j); len(found) > 0 {
+	if found := p.checkStartCommand(j); len(found) > 0 {
 		return fail(found[0])
 	}
 	var b strings.Builder
@@ -171,7 +171,7 @@ func formatTimeLimit(limit time.Duration) string {
 	return clock
 }
 
-func (p *Profile) setupLines(j Job) []string {
+func (p *Profile) scriptSetupLines(j Job) []string {
 	var lines []string
 	if j.Begin != "" {
 		lines = append(lines, j.Begin)
@@ -180,7 +180,7 @@ func (p *Profile) setupLines(j Job) []string {
 		lines = append(lines, "module purge")
 	}
 	for _, m := range p.Modules {
-		lines = append(lines, "module load "+process.QuoteArgument(m)+" || exit 1")
+		lines = append(lines, "module load "+process.QuoteShellArgument(m)+" || exit 1")
 	}
 	if j.CPUsPerTask > 0 {
 		// Since Slurm 22.05, srun does not take --cpus-per-task over from sbatch.
@@ -193,7 +193,7 @@ func (p *Profile) setupLines(j Job) []string {
 	}
 	if p.NetworkInterface != "" {
 		for _, name := range []string{"NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"} {
-			lines = append(lines, "export "+name+"="+process.QuoteArgument(p.NetworkInterface))
+			lines = append(lines, "export "+name+"="+process.QuoteShellArgument(p.NetworkInterface))
 		}
 	}
 	if p.Scratch != "" {
@@ -205,7 +205,7 @@ func (p *Profile) setupLines(j Job) []string {
 	}
 	for _, e := range j.Environment {
 		name, value, _ := strings.Cut(e, "=")
-		lines = append(lines, "export "+name+"="+process.QuoteArgument(value))
+		lines = append(lines, "export "+name+"="+process.QuoteShellArgument(value))
 	}
 	return lines
 }
@@ -234,7 +234,7 @@ func (p *Profile) commandLine(j Job) string {
 		}
 	}
 	for _, arg := range j.Command {
-		words = append(words, process.QuoteArgument(arg))
+		words = append(words, process.QuoteShellArgument(arg))
 	}
 	return strings.Join(words, " ")
 }
@@ -269,8 +269,8 @@ func (p *Profile) StartsBySrun(j Job) bool {
 	return len(words) > 0 && filepath.Base(words[0]) == "srun"
 }
 
-// checkStart returns the problems that keep p from starting the tasks of j with their GPUs.
-func (p *Profile) checkStart(j Job) []Problem {
+// checkStartCommand returns the problems that keep p from starting the tasks of j with their GPUs.
+func (p *Profile) checkStartCommand(j Job) []Problem {
 	var found []Problem
 	switch start := p.startCommand(j); {
 	case start == "":

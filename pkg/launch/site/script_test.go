@@ -188,7 +188,7 @@ func TestSequenceScript(t *testing.T) {
 	var text strings.Builder
 	for i, name := range []string{"done", "fails", "works now"} {
 		dir := filepath.Join(root, name)
-		script := fmt.Sprintf("echo run %d; read line; echo \"$line\"; exit $(cat %s/code)\n", i, process.QuoteArgument(dir))
+		script := fmt.Sprintf("echo run %d; read line; echo \"$line\"; exit $(cat %s/code)\n", i, process.QuoteShellArgument(dir))
 		if err := errors.Join(os.Mkdir(dir, 0o755), os.WriteFile(filepath.Join(dir, "job.sh"), []byte(script), 0o600)); err != nil {
 			t.Fatal(err)
 		}

@@ -63,7 +63,7 @@ func (j Job) checkTexts() *Problem {
 		return &Problem{Field: "Folder", What: fmt.Sprintf("the path of the folder %q is relative", j.Folder), Next: "use an absolute path"}
 	}
 	for _, o := range []struct{ field, value string }{{"Folder", j.Folder}, {"Output", j.Output}} {
-		if strings.ContainsFunc(o.value, isControl) || strings.Contains(o.value, `\`) {
+		if strings.ContainsFunc(o.value, isControlCharacter) || strings.Contains(o.value, `\`) {
 			return &Problem{
 				Field: o.field, What: fmt.Sprintf("Slurm cannot write to %q, because the name contains a control character or a backslash", o.value),
 				Next: "use another name",

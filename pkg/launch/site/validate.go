@@ -63,8 +63,8 @@ func (p *Profile) findInvalidText() (key string, err error) {
 	t := reflect.TypeFor[Profile]()
 	for i := range t.NumField() {
 		key := strictyaml.FieldKey(t.Field(i))
-		for _, text := range collectTexts(reflect.ValueOf(*p).Field(i)) {
-			if strings.ContainsFunc(text, isControl) {
+		for _, text := range collectStrings(reflect.ValueOf(*p).Field(i)) {
+			if strings.ContainsFunc(text, isControlCharacter) {
 				return key, fmt.Errorf("got %q: use one line without control characters", text)
 			}
 		}
@@ -83,7 +83,7 @@ func (p *Profile) findInvalidText() (key string, err error) {
 		{"network_interface", []string{p.NetworkInterface}},
 	} {
 		for _, text := range v.texts {
-			if text == "" && len(v.texts) == 1 && v.key != "partitions" && v.key != "modules" || optionPattern.MatchString(text) || isFilePattern(v.key, text) {
+			if text == "" && len(v.texts) == 1 && v.key != "partitions" && v.key != "modules" || optionPattern.MatchString(text) || isValidFilePattern(v.key, text) {
 				continue
 			}
 			return v.key, fmt.Errorf("got %q: %w", text, errUnsafeText)
@@ -95,14 +95,14 @@ func (p *Profile) findInvalidText() (key string, err error) {
 	return "", nil
 }
 
-// isFilePattern reports whether text is a valid pattern for a file's name: it may begin with %.
-func isFilePattern(key, text string) bool {
+// isValidFilePattern reports whether text is a valid pattern for a file's name: it may begin with %.
+func isValidFilePattern(key, text string) bool {
 	return (key == "output" || key == "error") && optionPattern.MatchString("x"+text)
 }
 
-func isControl(c rune) bool { return c < ' ' || c == 0x7f }
+func isControlCharacter(c rune) bool { return c < ' ' || c == 0x7f }
 
-func collectTexts(v reflect.Value) []string {
+func collectStrings(v reflect.Value) []string {
 	switch f := v.Interface().(type) {
 	case string:
 		return []string{f}
@@ -134,7 +134,7 @@ func (p *Profile) Unknown(j Job) []string {
 		if needless[key] {
 			continue
 		}
-		for _, text := range collectTexts(reflect.ValueOf(*p).Field(i)) {
+		for _, text := range collectStrings(reflect.ValueOf(*p).Field(i)) {
 			if strings.Contains(text, Unknown) {
 				keys = append(keys, key)
 				break
@@ -150,7 +150,7 @@ func (p *Profile) WithoutUnknown() *Profile {
 	known := *p
 	fields := reflect.ValueOf(&known).Elem()
 	for i := range fields.NumField() {
-		if slices.ContainsFunc(collectTexts(fields.Field(i)), func(text string) bool { return strings.Contains(text, Unknown) }) {
+		if slices.ContainsFunc(collectStrings(fields.Field(i)), func(text string) bool { return strings.Contains(text, Unknown) }) {
 			fields.Field(i).SetZero()
 		}
 	}

@@ -11,15 +11,15 @@ import (
 // https://github.com/onnx/onnx/blob/v1.12.0/onnx/onnx.proto.
 type protoMessage []byte
 
-func (m *protoMessage) addInt(field protowire.Number, v int) {
+func (m *protoMessage) addIntField(field protowire.Number, v int) {
 	*m = protowire.AppendVarint(protowire.AppendTag(*m, field, protowire.VarintType), uint64(v))
 }
 
-func (m *protoMessage) addText(field protowire.Number, s string) {
+func (m *protoMessage) addTextField(field protowire.Number, s string) {
 	*m = protowire.AppendString(protowire.AppendTag(*m, field, protowire.BytesType), s)
 }
 
-func (m *protoMessage) addMessage(field protowire.Number, sub protoMessage) {
+func (m *protoMessage) addMessageField(field protowire.Number, sub protoMessage) {
 	*m = protowire.AppendBytes(protowire.AppendTag(*m, field, protowire.BytesType), sub)
 }
 
@@ -32,22 +32,22 @@ const (
 // newAttribute encodes an AttributeProto. v is an int, a float64, a string or a []int.
 func newAttribute(name string, v any) protoMessage {
 	var m protoMessage
-	m.addText(1, name)
+	m.addTextField(1, name)
 	switch v := v.(type) {
 	case int:
-		m.addInt(3, v)
-		m.addInt(20, attributeInt)
+		m.addIntField(3, v)
+		m.addIntField(20, attributeInt)
 	case float64:
 		m = protowire.AppendFixed32(protowire.AppendTag(m, 2, protowire.Fixed32Type), math.Float32bits(float32(v)))
-		m.addInt(20, attributeFloat)
+		m.addIntField(20, attributeFloat)
 	case string:
-		m.addText(4, v)
-		m.addInt(20, attributeText)
+		m.addTextField(4, v)
+		m.addIntField(20, attributeText)
 	case []int:
 		for _, n := range v {
-			m.addInt(8, n)
+			m.addIntField(8, n)
 		}
-		m.addInt(20, attributeInts)
+		m.addIntField(20, attributeInts)
 	}
 	return m
 }
@@ -72,11 +72,11 @@ func newIntTensor(name string, values []int) protoMessage {
 func encodeTensor(name string, shape []int, dataType int, raw []byte) protoMessage {
 	var m protoMessage
 	for _, n := range shape {
-		m.addInt(1, n)
+		m.addIntField(1, n)
 	}
-	m.addInt(2, dataType)
-	m.addText(8, name)
-	m.addMessage(9, raw)
+	m.addIntField(2, dataType)
+	m.addTextField(8, name)
+	m.addMessageField(9, raw)
 	return m
 }
 
@@ -88,16 +88,16 @@ func newValueInfo(name string, dims []any) protoMessage {
 		var dim protoMessage
 		switch d := d.(type) {
 		case int:
-			dim.addInt(1, d)
+			dim.addIntField(1, d)
 		case string:
-			dim.addText(2, d)
+			dim.addTextField(2, d)
 		}
-		shape.addMessage(1, dim)
+		shape.addMessageField(1, dim)
 	}
-	tensor.addInt(1, dataFloat)
-	tensor.addMessage(2, shape)
-	kind.addMessage(1, tensor)
-	m.addText(1, name)
-	m.addMessage(2, kind)
+	tensor.addIntField(1, dataFloat)
+	tensor.addMessageField(2, shape)
+	kind.addMessageField(1, tensor)
+	m.addTextField(1, name)
+	m.addMessageField(2, kind)
 	return m
 }

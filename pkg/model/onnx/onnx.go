@@ -64,21 +64,21 @@ func encodeModel(net model.Network, tensors []weights.Tensor, doc string) (proto
 			return nil, err
 		}
 	}
-	c.encoded.addText(2, net.Name())
+	c.encoded.addTextField(2, net.Name())
 	image, logits := c.symbolicDims(nodes)
-	c.encoded.addMessage(11, newValueInfo(model.ImageInput, image))
-	c.encoded.addMessage(12, newValueInfo(model.LogitsOutput, logits))
+	c.encoded.addMessageField(11, newValueInfo(model.ImageInput, image))
+	c.encoded.addMessageField(12, newValueInfo(model.LogitsOutput, logits))
 	if len(c.encoded) > math.MaxInt32-1<<20 {
 		return nil, errors.New("the weights exceed 2 GiB, the limit of a file in this format")
 	}
 	var opset, m protoMessage
-	opset.addText(1, "")
-	opset.addInt(2, opsetVersion)
-	m.addInt(1, irVersion)
-	m.addText(2, "lockstep")
-	m.addText(6, doc)
-	m.addMessage(7, c.encoded)
-	m.addMessage(8, opset)
+	opset.addTextField(1, "")
+	opset.addIntField(2, opsetVersion)
+	m.addIntField(1, irVersion)
+	m.addTextField(2, "lockstep")
+	m.addTextField(6, doc)
+	m.addMessageField(7, c.encoded)
+	m.addMessageField(8, opset)
 	return m, nil
 }
 
@@ -144,15 +144,15 @@ func (c *converter) symbolicDims(nodes []*gorgonia.Node) (image, logits []any) {
 func (c *converter) addNode(op, output string, inputs []string, attributes ...protoMessage) {
 	var m protoMessage
 	for _, name := range inputs {
-		m.addText(1, name)
+		m.addTextField(1, name)
 	}
-	m.addText(2, output)
-	m.addText(3, output)
-	m.addText(4, op)
+	m.addTextField(2, output)
+	m.addTextField(3, output)
+	m.addTextField(4, op)
 	for _, a := range attributes {
-		m.addMessage(5, a)
+		m.addMessageField(5, a)
 	}
-	c.encoded.addMessage(1, m)
+	c.encoded.addMessageField(1, m)
 }
 
 // addNodeWithWeights adds a node whose inputs after the first are parameters or states, and adds
@@ -161,7 +161,7 @@ func (c *converter) addNodeWithWeights(op, output string, in []*gorgonia.Node, a
 	inputs := []string{c.names[in[0]]}
 	for _, n := range in[1:] {
 		t := c.weights[c.names[n]]
-		c.encoded.addMessage(5, newTensor(t.Name, t.Shape, t.F32))
+		c.encoded.addMessageField(5, newTensor(t.Name, t.Shape, t.F32))
 		inputs = append(inputs, t.Name)
 	}
 	c.addNode(op, output, inputs, attributes...)
@@ -180,13 +180,13 @@ func (c *converter) convertNode(n *gorgonia.Node) error {
 	y := c.names[n]
 	switch a := info.Attr; info.Kind {
 	case nn.KindConv:
-		c.addConv(n, in)
+		c.addConvNode(n, in)
 	case nn.KindConvTranspose:
 		c.addNodeWithWeights("ConvTranspose", y, in, windowAttributes(in[1].Shape()[2:], a)...)
 	case nn.KindLinear:
 		c.addNodeWithWeights("Gemm", y, in, newAttribute("transB", 1))
 	case nn.KindBatchNorm:
-		if c.findFoldableNorm(in[0]) != n { // otherwise addConv has folded it
+		if c.findFoldableBatchNorm(in[0]) != n { // otherwise addConvNode has folded it
 			c.addNodeWithWeights("BatchNormalization", y, in, newAttribute("epsilon", a.Epsilon))
 		}
 	case nn.KindReLU:
@@ -200,7 +200,7 @@ func (c *converter) convertNode(n *gorgonia.Node) error {
 			c.addNode("MaxPool", y, inputs, windowAttributes(a.Kernel, a)...)
 			break
 		}
-		c.addPad(y+".padded", inputs, a.Pad, a.Pad)
+		c.addPadNode(y+".padded", inputs, a.Pad, a.Pad)
 		a.Pad = nil
 		// Without auto_pad, ONNX Runtime 1.30 (pad_fusion.cc) makes the zeros a padding of
 		// the pooling, which ignores them, so that the result is wrong where all values are negative.
@@ -213,7 +213,7 @@ func (c *converter) convertNode(n *gorgonia.Node) error {
 	case nn.KindReshape: // the layer Flatten
 		c.addNode("Flatten", y, inputs)
 	case nn.KindPad:
-		c.addPad(y, inputs, a.Pad, a.PadEnd)
+		c.addPadNode(y, inputs, a.Pad, a.PadEnd)
 	case nn.KindConcat:
 		c.addNode("Concat", y, inputs, newAttribute("axis", 1))
 	case nn.KindAdd:
@@ -232,13 +232,13 @@ func windowAttributes(kernel []int, a nn.Attr) []protoMessage {
 	return all
 }
 
-func (c *converter) addPad(output string, inputs []string, before, after []int) {
-	c.encoded.addMessage(5, newIntTensor(output+".pads", slices.Concat([]int{0, 0}, before, []int{0, 0}, after)))
+func (c *converter) addPadNode(output string, inputs []string, before, after []int) {
+	c.encoded.addMessageField(5, newIntTensor(output+".pads", slices.Concat([]int{0, 0}, before, []int{0, 0}, after)))
 	c.addNode("Pad", output, append(inputs, output+".pads"))
 }
 
-// findFoldableNorm returns the batch norm to fold into n, or nil if there is none.
-func (c *converter) findFoldableNorm(n *gorgonia.Node) *gorgonia.Node {
+// findFoldableBatchNorm returns the batch norm to fold into n, or nil if there is none.
+func (c *converter) findFoldableBatchNorm(n *gorgonia.Node) *gorgonia.Node {
 	info, _ := nn.OperationInfoOf(n)
 	if info.Kind != nn.KindConv || len(c.readers[n]) != 1 || c.names[n] == model.LogitsOutput {
 		return nil
@@ -250,11 +250,11 @@ func (c *converter) findFoldableNorm(n *gorgonia.Node) *gorgonia.Node {
 	return norm
 }
 
-// addConv adds the convolution n. If a batch norm can be folded into n, addConv includes it.
-func (c *converter) addConv(n *gorgonia.Node, in []*gorgonia.Node) {
+// addConvNode adds the convolution n. If a batch norm can be folded into n, addConvNode includes it.
+func (c *converter) addConvNode(n *gorgonia.Node, in []*gorgonia.Node) {
 	info, _ := nn.OperationInfoOf(n)
 	attributes := windowAttributes(in[1].Shape()[2:], info.Attr)
-	norm := c.findFoldableNorm(n)
+	norm := c.findFoldableBatchNorm(n)
 	if norm == nil {
 		c.addNodeWithWeights("Conv", c.names[n], in, attributes...)
 		return
@@ -270,8 +270,8 @@ func (c *converter) addConv(n *gorgonia.Node, in []*gorgonia.Node) {
 	normInfo, _ := nn.OperationInfoOf(norm)
 	folded, shift := foldBatchNorm(weight.Float64s(), bias, values, normInfo.Attr.Epsilon)
 	inputs := []string{c.names[in[0]], weight.Name, info.Layer + ".bias"}
-	c.encoded.addMessage(5, newTensor(inputs[1], weight.Shape, folded))
-	c.encoded.addMessage(5, newTensor(inputs[2], []int{len(shift)}, shift))
+	c.encoded.addMessageField(5, newTensor(inputs[1], weight.Shape, folded))
+	c.encoded.addMessageField(5, newTensor(inputs[2], []int{len(shift)}, shift))
 	c.addNode("Conv", c.names[norm], inputs, attributes...)
 }
 

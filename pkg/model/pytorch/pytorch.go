@@ -60,12 +60,12 @@ type pythonCounterpart struct {
 
 // Check returns an error if net cannot be written as a Python file. The error names the layer.
 func Check(net model.Network) error {
-	_, err := findCounterpart(net)
+	_, err := findPythonCounterpart(net)
 	return err
 }
 
-// findCounterpart returns the Python counterpart of net, or the error of Check if there is none.
-func findCounterpart(net model.Network) (pythonCounterpart, error) {
+// findPythonCounterpart returns the Python counterpart of net, or the error of Check if there is none.
+func findPythonCounterpart(net model.Network) (pythonCounterpart, error) {
 	flag := map[bool]string{false: "False", true: "True"}
 	switch n := net.(type) {
 	case *model.UNet2DNetwork:
@@ -106,7 +106,7 @@ func Write(dir string, net model.Network, tensors []weights.Tensor, d Descriptio
 
 // renderModule returns the content of the Python file.
 func renderModule(net model.Network, d Description) ([]byte, error) {
-	t, err := findCounterpart(net)
+	t, err := findPythonCounterpart(net)
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +114,7 @@ func renderModule(net model.Network, d Description) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := templateValues{
+	v := moduleTemplateValues{
 		Description: d, Network: net.Name(), New: t.call, Names: formatPythonList(d.ClassNames), Values: formatPythonList(d.MaskValues),
 		Outputs: g.Outputs()[0].Shape[1], Segments: net.Task() == model.Segmentation,
 	}
@@ -156,8 +156,8 @@ func renderModule(net model.Network, d Description) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// templateValues contains the values that are inserted into the template of the Python file.
-type templateValues struct {
+// moduleTemplateValues contains the values that are inserted into the template of the Python file.
+type moduleTemplateValues struct {
 	Description
 	Network, New  string // the name of the network, and the call that makes it
 	Names, Values string // of the classes, as Python's lists

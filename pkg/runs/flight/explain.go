@@ -140,7 +140,7 @@ func (e *explainer) explainRank(rank int) string {
 	}
 	switch own := r.findCall(e.newest); {
 	case own == nil:
-		return fmt.Sprintf("%s never entered %s: %s", name, e.call, r.describeLastCall()) + waited + r.describeEnd()
+		return fmt.Sprintf("%s never entered %s: %s", name, e.call, r.describeLastCall()) + waited + r.describeErrorOrStack()
 	case own.Kind != e.call.Kind || own.Elements != e.call.Elements || own.Bits != e.call.Bits || own.Peer != e.call.Peer:
 		return fmt.Sprintf("%s called %s as collective %d, but rank %d called %s: every rank must call the same operations in the same order", name, own.signature(), e.newest, e.caller, e.call.signature())
 	case e.call.Failed && own.Begin.After(e.call.End):
@@ -162,7 +162,7 @@ func (e *explainer) describeRank(rank int) string {
 	return fmt.Sprintf("rank %d (process %d on %s)", rank, place.PID, place.Host)
 }
 
-func (r *Record) describeEnd() string {
+func (r *Record) describeErrorOrStack() string {
 	if r.Error != "" { // it failed by itself, and its stack is that of its end
 		return "; its error: " + r.Error
 	}
@@ -215,11 +215,11 @@ func (r *Record) describeLastCall() string {
 // String returns the operation with its number and, if known, place, such as
 // "all-reduce 812 (bucket 2 of step 406)".
 func (c Call) String() string {
-	return fmt.Sprintf("%s %d", c.Kind, c.Number) + c.placeSuffix()
+	return fmt.Sprintf("%s %d", c.Kind, c.Number) + c.stepSuffix()
 }
 
-// placeSuffix returns the operation's place in the training, such as " (bucket 2 of step 406)", or "".
-func (c Call) placeSuffix() string {
+// stepSuffix returns the operation's place in the training, such as " (bucket 2 of step 406)", or "".
+func (c Call) stepSuffix() string {
 	switch {
 	case c.Bucket != nil && c.Step > 0:
 		return fmt.Sprintf(" (bucket %d of step %d)", *c.Bucket, c.Step)

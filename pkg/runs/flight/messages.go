@@ -75,7 +75,7 @@ func (e *explainer) explainMessage(peer int, w messageWait) string {
 		verb, direction = "send", "to"
 	}
 	size := strings.TrimPrefix(w.call.sizeSuffix(), " of ")
-	text := fmt.Sprintf("%s did not %s %s %s rank %d%s, which waited %s: ", e.describeRank(peer), verb, size, direction, w.rank, w.call.placeSuffix(), w.time.Round(time.Millisecond))
+	text := fmt.Sprintf("%s did not %s %s %s rank %d%s, which waited %s: ", e.describeRank(peer), verb, size, direction, w.rank, w.call.stepSuffix(), w.time.Round(time.Millisecond))
 	switch {
 	case r != nil:
 		return text + r.describeLastCall()

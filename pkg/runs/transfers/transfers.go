@@ -158,11 +158,11 @@ func (r *Recording) Format() string {
 	return b.String()
 }
 
-const maxFileBytes = 64 << 20
+const maxRecordingBytes = 64 << 20
 
 // Read reads a recording from a JSON file.
 func Read(ctx context.Context, path string) (*Recording, error) {
-	text, err := safeopen.ReadUserFile(ctx, path, maxFileBytes)
+	text, err := safeopen.ReadUserFile(ctx, path, maxRecordingBytes)
 	if err != nil {
 		return nil, fmt.Errorf("read recording: %w", err)
 	}

@@ -67,7 +67,7 @@ func parseRow(text string, names []string) (Sample, error) {
 	var at, epoch float64 // unix seconds; number
 	for i, name := range names {
 		var value *float64
-		switch k := slices.IndexFunc(known, func(c column) bool { return c.name == name }); {
+		switch k := slices.IndexFunc(known, func(c usageColumn) bool { return c.name == name }); {
 		case name == hostColumn:
 			s.Host = cells[i]
 		case name == timeColumn:
@@ -155,8 +155,8 @@ func (w *Writer) Append(s Sample) error {
 // Close closes the file.
 func (w *Writer) Close() error { return w.f.Close() }
 
-// maxFileBytes limits the size of a file, which is read into memory. A run of a week has about 5 MB.
-const maxFileBytes = 256 << 20
+// maxUsageFileBytes limits the size of a file, which is read into memory. A run of a week has about 5 MB.
+const maxUsageFileBytes = 256 << 20
 
 // Ranks returns the ranks with a file usage-<rank>.csv in the run folder dir, in ascending order.
 func Ranks(dir string) ([]int, error) {
@@ -186,7 +186,7 @@ func Read(dir string) ([]Record, []runs.Problem, error) {
 	var problems []runs.Problem
 	for _, rank := range ranks {
 		path := filepath.Join(dir, FileName(rank))
-		text, err := safeopen.ReadFile(dir, path, maxFileBytes)
+		text, err := safeopen.ReadFile(dir, path, maxUsageFileBytes)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			continue

@@ -44,8 +44,8 @@ type Sample struct {
 	GPUWatts       float64
 }
 
-// column is a column of the file with a number that is NaN if it was not measured.
-type column struct {
+// usageColumn is a column of the file with a number that is NaN if it was not measured.
+type usageColumn struct {
 	name  string
 	value func(*Sample) *float64
 }
@@ -59,8 +59,8 @@ const (
 )
 
 // measuredColumns returns the columns that may be empty, in the order of the file.
-func measuredColumns() []column {
-	return []column{
+func measuredColumns() []usageColumn {
+	return []usageColumn{
 		{"cpu_cores", func(s *Sample) *float64 { return &s.CPUCores }},
 		{"memory_used_bytes", func(s *Sample) *float64 { return &s.MemoryBytes }},
 		{"machine_cpu_cores", func(s *Sample) *float64 { return &s.MachineCPUCores }},

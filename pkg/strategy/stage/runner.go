@@ -21,7 +21,7 @@ type Runner struct {
 	schedule string
 	sync     engine.GradSync // gets the gradients of the parameters
 	sent     func(bytes int)
-	senders  []*sender // by rank; nil for this rank
+	senders  []*messageSender // by rank; nil for this rank
 
 	beginPass func(name, part string) (end func()) // see engine.Capabilities; nil without a profiler
 
@@ -36,7 +36,7 @@ type Runner struct {
 // cannot be sent, it calls cancel, which must cancel ctx.
 func NewRunner(ctx context.Context, cancel context.CancelFunc, group collective.Group, schedule string, sync engine.GradSync, sent func(bytes int)) *Runner {
 	r := &Runner{ctx: ctx, group: group, schedule: schedule, sync: sync, sent: sent, running: map[int]*microBatch{}, received: map[int]device.Buffer{}}
-	r.senders = make([]*sender, group.Size())
+	r.senders = make([]*messageSender, group.Size())
 	for to := range r.senders {
 		if to != group.Rank() {
 			r.senders[to] = newSender(ctx, cancel, group, to)
@@ -45,9 +45,9 @@ func NewRunner(ctx context.Context, cancel context.CancelFunc, group collective.
 	return r
 }
 
-// beginSpan begins a span of the profile and returns the function that ends it. what is a format
+// beginProfileSpan begins a span of the profile and returns the function that ends it. what is a format
 // string for the name of the span; its argument is the number of the micro-batch.
-func (r *Runner) beginSpan(part, what string, batch int) (end func()) {
+func (r *Runner) beginProfileSpan(part, what string, batch int) (end func()) {
 	if r.beginPass == nil {
 		return func() {}
 	}
@@ -137,11 +137,11 @@ func (r *Runner) findSendError(err error) error {
 func (r *Runner) runForward(ctx context.Context, x *Executable, batch int, t *engine.Timing) error {
 	b := x.takeMicroBatch()
 	r.running[batch] = b
-	if err := r.receive(x.stages[x.stage].Activations, b.messages, "activations of micro-batch %d", batch, t); err != nil {
+	if err := r.receiveTensors(x.stages[x.stage].Activations, b.messages, "activations of micro-batch %d", batch, t); err != nil {
 		return err
 	}
 	begin := time.Now()
-	defer r.beginSpan("forward", "forward of micro-batch %d", batch)()
+	defer r.beginProfileSpan("forward", "forward of micro-batch %d", batch)()
 	err := x.runForward(ctx, b)
 	if err != nil {
 		return fmt.Errorf("micro-batch %d: %w", batch, err)
@@ -151,7 +151,7 @@ func (r *Runner) runForward(ctx context.Context, x *Executable, batch int, t *en
 	}
 	for to, stage := range x.stages {
 		for _, id := range stage.Activations[x.stage] {
-			r.senders[to].add(b.tensors[id])
+			r.senders[to].addTensor(b.tensors[id])
 		}
 		r.send(to)
 	}
@@ -162,11 +162,11 @@ func (r *Runner) runForward(ctx context.Context, x *Executable, batch int, t *en
 // runBackward receives the gradients of a micro-batch, runs its backward pass and sends the
 // results to the stages that need them.
 func (r *Runner) runBackward(ctx context.Context, x *Executable, batch int, t *engine.Timing) error {
-	if err := r.receive(x.stages[x.stage].Gradients, r.messages, "gradients of micro-batch %d", batch, t); err != nil {
+	if err := r.receiveTensors(x.stages[x.stage].Gradients, r.messages, "gradients of micro-batch %d", batch, t); err != nil {
 		return err
 	}
 	begin := time.Now()
-	defer r.beginSpan("backward", "backward of micro-batch %d", batch)()
+	defer r.beginProfileSpan("backward", "backward of micro-batch %d", batch)()
 	b := r.running[batch]
 	delete(r.running, batch)
 	if err := x.runBackward(ctx, b, r.received, r.sync); err != nil {
@@ -179,7 +179,7 @@ func (r *Runner) runBackward(ctx context.Context, x *Executable, batch int, t *e
 			if err := readOutput(x.backward, plan.StageInputName(id), v); err != nil {
 				return err
 			}
-			r.senders[to].add(v)
+			r.senders[to].addTensor(v)
 		}
 		r.send(to)
 	}
@@ -187,14 +187,14 @@ func (r *Runner) runBackward(ctx context.Context, x *Executable, batch int, t *e
 	return nil
 }
 
-// receive receives one message from each stage that computes any of the given tensors, and adds the
+// receiveTensors receives one message from each stage that computes any of the given tensors, and adds the
 // waiting time to t. ids and messages are indexed by stage. what is a format string that describes
 // the message; its argument is the number of the micro-batch.
-func (r *Runner) receive(ids [][]int, messages []device.Buffer, what string, batch int, t *engine.Timing) error {
+func (r *Runner) receiveTensors(ids [][]int, messages []device.Buffer, what string, batch int, t *engine.Timing) error {
 	begin := time.Now()
 	defer func() { t.Wait += time.Since(begin) }()
 	if slices.ContainsFunc(ids, func(list []int) bool { return len(list) > 0 }) {
-		defer r.beginSpan("exchange", "wait for "+what, batch)()
+		defer r.beginProfileSpan("exchange", "wait for "+what, batch)()
 	}
 	for from, list := range ids {
 		if len(list) == 0 {

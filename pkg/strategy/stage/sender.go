@@ -9,9 +9,9 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// sender sends messages to one rank in a goroutine, so that a stage of a pipeline does not
+// messageSender sends messages to one rank in a goroutine, so that a stage of a pipeline does not
 // wait until the other rank receives them.
-type sender struct {
+type messageSender struct {
 	ctx    context.Context
 	cancel context.CancelFunc // cancels the other operations of the strategy after an error
 	group  collective.Group
@@ -27,19 +27,19 @@ type sender struct {
 	worker  sync.WaitGroup
 }
 
-func newSender(ctx context.Context, cancel context.CancelFunc, group collective.Group, to int) *sender {
-	s := &sender{ctx: ctx, cancel: cancel, group: group, to: to}
+func newSender(ctx context.Context, cancel context.CancelFunc, group collective.Group, to int) *messageSender {
+	s := &messageSender{ctx: ctx, cancel: cancel, group: group, to: to}
 	s.changed.L = &s.mu
 	s.worker.Go(s.sendUntilClosed)
 	return s
 }
 
-// add adds b to the next message. b must not be changed before send is called.
-func (s *sender) add(b device.Buffer) { s.parts = append(s.parts, b) }
+// addTensor adds b to the next message. b must not be changed before send is called.
+func (s *messageSender) addTensor(b device.Buffer) { s.parts = append(s.parts, b) }
 
 // send queues a message with a copy of everything that was added since the previous message, and
 // returns its size in bytes. It queues nothing if nothing was added.
-func (s *sender) send() int {
+func (s *messageSender) send() int {
 	if len(s.parts) == 0 {
 		return 0
 	}
@@ -57,7 +57,7 @@ func (s *sender) send() int {
 
 // flush returns when all messages are sent. If a message could not be sent, it returns the first
 // error.
-func (s *sender) flush() error {
+func (s *messageSender) flush() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for s.err == nil && (s.busy || len(s.waiting) > 0) {
@@ -67,14 +67,14 @@ func (s *sender) flush() error {
 }
 
 // sendError returns the error of the first message that could not be sent, or nil.
-func (s *sender) sendError() error {
+func (s *messageSender) sendError() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.err
 }
 
 // close waits until the goroutine ends. The context of newSender must be canceled first.
-func (s *sender) close() {
+func (s *messageSender) close() {
 	s.mu.Lock()
 	s.closed = true
 	s.changed.Broadcast()
@@ -82,7 +82,7 @@ func (s *sender) close() {
 	s.worker.Wait()
 }
 
-func (s *sender) sendUntilClosed() {
+func (s *messageSender) sendUntilClosed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for !s.closed && s.err == nil {

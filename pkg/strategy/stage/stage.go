@@ -26,7 +26,7 @@ import (
 type Executable struct {
 	whole             engine.Executable // the complete network: has all parameters and running statistics
 	program           *plan.Program     // of the whole network
-	stages            []plan.Stage
+	stages            []plan.PipelineStage
 	stage             int
 	forward, backward passExecutable
 	// Tensors of the whole program, by ID: the inputs of each pass that are computed by other
@@ -78,12 +78,12 @@ func Load(e engine.Engine, p *plan.Program, whole engine.Executable, stages, sta
 	if x.backward, err = loadPass(e, own.Backward, whole); err != nil {
 		return nil, errors.Join(fmt.Errorf("load backward pass of stage %d: %w", stage, err), x.forward.Close())
 	}
-	x.listExchangedTensors()
+	x.setExchangedTensors()
 	return x, nil
 }
 
-// listExchangedTensors sets forwardInputs, backwardInputs and results.
-func (x *Executable) listExchangedTensors() {
+// setExchangedTensors sets forwardInputs, backwardInputs and results.
+func (x *Executable) setExchangedTensors() {
 	own := x.stages[x.stage]
 	received := slices.Concat(slices.Concat(own.Activations...), slices.Concat(own.Gradients...))
 	for id := range x.program.Tensors {
@@ -234,7 +234,7 @@ func (x *Executable) CheckpointNames(stage int, slots []string) []string {
 	names := x.TensorsOf(stage)
 	for _, slot := range slots {
 		for _, q := range x.stages[stage].Forward.Params {
-			names = append(names, shard.SlotPrefix+slot+"."+q.Name)
+			names = append(names, shard.OptimizerSlotPrefix+slot+"."+q.Name)
 		}
 	}
 	return names
@@ -242,7 +242,7 @@ func (x *Executable) CheckpointNames(stage int, slots []string) []string {
 
 // Elements returns the number of elements of a persistent tensor.
 func (x *Executable) Elements(name string) int {
-	if rest, ok := strings.CutPrefix(name, shard.SlotPrefix); ok {
+	if rest, ok := strings.CutPrefix(name, shard.OptimizerSlotPrefix); ok {
 		_, name, _ = strings.Cut(rest, ".")
 	}
 	for _, t := range x.program.Tensors {

@@ -9,9 +9,9 @@ import (
 	"go.uber.org/goleak"
 )
 
-// Main is the body of TestMain. In a process started as "lockstep bench worker", it calls work with the
+// RunTestsOrWorker is the body of TestMain. In a process started as "lockstep bench worker", it calls work with the
 // worker's flags and exits. Otherwise it runs the tests, and fails if goroutines are left.
-func Main(m *testing.M, work func(args []string) error) {
+func RunTestsOrWorker(m *testing.M, work func(args []string) error) {
 	if len(os.Args) > 2 && os.Args[1] == "bench" && os.Args[2] == "worker" {
 		if err := work(os.Args[3:]); err != nil {
 			fmt.Fprintln(os.Stderr, "worker:", err)

@@ -66,9 +66,9 @@ func WriteRecords(w io.Writer, records []Record, asJSON bool) error {
 	return nil
 }
 
-// Compare returns r with the statistics of the values filled in. Higher values are better. ours[i]
+// CompareRates returns r with the statistics of the values filled in. Higher values are better. ours[i]
 // and peers[i] must be from the same repeat.
-func Compare(r Record, ours, peers []float64) Record {
+func CompareRates(r Record, ours, peers []float64) Record {
 	return r.withStatistics(ours, peers, func(ours, peers float64) float64 { return ours / peers })
 }
 
@@ -87,15 +87,15 @@ func (r Record) withStatistics(ours, peers []float64, ratio func(ours, peers flo
 	r.Value, r.PeerValue, r.Ratio = Median(ours), Median(peers), Median(ratios)
 	r.Repeats = len(ours)
 	r.Spread = [2]float64{slices.Min(ratios), slices.Max(ratios)}
-	r.Interval = medianInterval(ratios)
+	r.Interval = medianConfidenceInterval(ratios)
 	return r
 }
 
-// medianInterval returns the 95 % confidence interval of the median of the distribution of v. It
+// medianConfidenceInterval returns the 95 % confidence interval of the median of the distribution of v. It
 // uses order statistics: the number of values below the median is binomial, whatever the
 // distribution. With fewer than 6 values, even their whole range has less confidence, and
-// medianInterval returns nil.
-func medianInterval(v []float64) *[2]float64 {
+// medianConfidenceInterval returns nil.
+func medianConfidenceInterval(v []float64) *[2]float64 {
 	below := distuv.Binomial{N: float64(len(v)), P: 0.5}
 	left := 0 // values to leave out on each side
 	for below.CDF(float64(left)) <= 0.025 {

@@ -13,7 +13,7 @@ import (
 // median of 20/10, 30/10 and 40/40, not the ratio of the medians (30/10).
 func TestCompared(t *testing.T) {
 	ours, peers := []float64{20, 30, 40}, []float64{10, 10, 40}
-	got := Compare(Record{Name: "speed"}, ours, peers)
+	got := CompareRates(Record{Name: "speed"}, ours, peers)
 	want := Record{Name: "speed", Value: 30, PeerValue: 10, Ratio: 2, Repeats: 3, Spread: [2]float64{1, 3}}
 	if got != want {
 		t.Errorf("more is better: got %+v, want %+v", got, want)
@@ -99,7 +99,7 @@ func TestMedianInterval(t *testing.T) {
 		for i := range n {
 			v = append(v, float64(n-i))
 		}
-		got := medianInterval(v)
+		got := medianConfidenceInterval(v)
 		if (got == nil) != (want == nil) || got != nil && *got != *want {
 			t.Errorf("%d values: interval %v, want %v", n, got, want)
 		}

@@ -184,7 +184,7 @@ func sideEnvironment(p Program, rank, port int, token string) []string {
 			"LOCAL_RANK="+strconv.Itoa(rank%local), "LOCAL_WORLD_SIZE="+strconv.Itoa(local),
 			"MASTER_ADDR=127.0.0.1", "MASTER_PORT="+strconv.Itoa(port), "LOCKSTEP_TOKEN="+token)
 	}
-	return process.Environment(set, drop...)
+	return process.ModifiedEnvironment(set, drop...)
 }
 
 // Ask sends one request to every process and returns their answers by rank.

@@ -7,9 +7,9 @@ import "unsafe"
 // of type device.Buffer instead, so that no exported function is generic.
 type Number interface{ ~float32 | ~float64 }
 
-// FromBytes returns the bytes b as a slice of numbers without copying them. b must be
+// ReinterpretBytes returns the bytes b as a slice of numbers without copying them. b must be
 // aligned for T.
-func FromBytes[T Number](b []byte) []T {
+func ReinterpretBytes[T Number](b []byte) []T {
 	if len(b) == 0 {
 		return nil
 	}

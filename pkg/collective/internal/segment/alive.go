@@ -12,7 +12,7 @@ import (
 // block, so that the other ranks can see when the process ends.
 func (c *ControlBlock) RecordProcess() {
 	pid := os.Getpid()
-	startTime, _ := process.Stat(pid)
+	startTime, _ := process.ReadStat(pid)
 	c.startTime.Store(startTime)
 	c.Namespace.Store(process.PIDNamespace())
 	c.PID.Store(int64(pid)) // last: the others read the other two only once it is set
@@ -26,6 +26,6 @@ func (c *ControlBlock) ProcessExists() bool {
 	if pid == 0 || c.Namespace.Load() != process.PIDNamespace() {
 		return true
 	}
-	startTime, state := process.Stat(pid)
+	startTime, state := process.ReadStat(pid)
 	return process.IsLiveState(state) && startTime == c.startTime.Load() // otherwise another process has the ID now
 }

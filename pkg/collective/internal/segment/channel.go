@@ -2,9 +2,9 @@ package segment
 
 import "sync/atomic"
 
-// Channel is a queue of bytes from one rank to another in a segment. Byte i of everything
+// ByteChannel is a queue of bytes from one rank to another in a segment. Byte i of everything
 // that was ever written is at data[i%len(data)].
-type Channel struct {
+type ByteChannel struct {
 	*channelCounters
 	data []byte
 }
@@ -24,7 +24,7 @@ const maxChannelCopy = 64 << 10
 
 // Write copies bytes from p to the queue, as many as have room and at most maxChannelCopy, and
 // returns their number.
-func (c Channel) Write(p []byte) int {
+func (c ByteChannel) Write(p []byte) int {
 	written := c.written.Load()
 	free := len(c.data) - int(written-c.read.Load())
 	begin := int(written % uint64(len(c.data)))
@@ -36,7 +36,7 @@ func (c Channel) Write(p []byte) int {
 
 // Receive copies bytes from the queue to p, as many as there are and at most maxChannelCopy,
 // and returns their number.
-func (c Channel) Receive(p []byte) int {
+func (c ByteChannel) Receive(p []byte) int {
 	read := c.read.Load()
 	begin := int(read % uint64(len(c.data)))
 	n := min(len(p), int(c.written.Load()-read), len(c.data)-begin, maxChannelCopy)

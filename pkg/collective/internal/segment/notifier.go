@@ -16,27 +16,27 @@ type Notifier interface {
 	Notify(counter int)
 }
 
-// channelNotifier is a Notifier for ranks that are goroutines of this process.
-type channelNotifier struct {
+// goroutineNotifier is a Notifier for ranks that are goroutines of this process.
+type goroutineNotifier struct {
 	memory   Segment
 	mu       sync.Mutex
 	notified []chan struct{} // one channel per counter; Notify closes it and replaces it by a new one
 }
 
-// NewChannelNotifier returns the notifier of the ranks that share s in this process.
-func NewChannelNotifier(s Segment) Notifier {
-	b := &channelNotifier{memory: s, notified: make([]chan struct{}, 2*s.Size)}
+// NewGoroutineNotifier returns the notifier of the ranks that share s in this process.
+func NewGoroutineNotifier(s Segment) Notifier {
+	b := &goroutineNotifier{memory: s, notified: make([]chan struct{}, 2*s.Size)}
 	for counter := range b.notified {
 		b.notified[counter] = make(chan struct{})
 	}
 	return b
 }
 
-func (b *channelNotifier) Sleep(ctx context.Context, counter int, seen uint32, d time.Duration) {
+func (b *goroutineNotifier) Sleep(ctx context.Context, counter int, seen uint32, d time.Duration) {
 	b.mu.Lock()
 	notified := b.notified[counter]
 	b.mu.Unlock()
-	if b.memory.counter(counter).Load() != seen {
+	if b.memory.waitCounter(counter).Load() != seen {
 		return // Notify was called before this rank got the channel
 	}
 	timer := time.NewTimer(d)
@@ -48,7 +48,7 @@ func (b *channelNotifier) Sleep(ctx context.Context, counter int, seen uint32, d
 	}
 }
 
-func (b *channelNotifier) Notify(counter int) {
+func (b *goroutineNotifier) Notify(counter int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	close(b.notified[counter])

@@ -102,18 +102,18 @@ func (s Segment) ControlBlock(rank int) *ControlBlock {
 	return (*ControlBlock)(unsafe.Pointer(&s.Memory[rank*controlStride]))
 }
 
-// Slot returns the area to which rank writes data for the other ranks.
-func (s Segment) Slot(rank int) []byte {
+// RankSlot returns the area to which rank writes data for the other ranks.
+func (s Segment) RankSlot(rank int) []byte {
 	n := s.Size * s.PieceBytes
 	begin := s.Size*controlStride + rank*n
 	return s.Memory[begin : begin+n : begin+n]
 }
 
 // ResultArea returns the area to which each rank writes its shard of a sum.
-func (s Segment) ResultArea() []byte { return s.Slot(s.Size) }
+func (s Segment) ResultArea() []byte { return s.RankSlot(s.Size) }
 
-// Piece returns the part of a slot, or of the result area, that contains the piece of rank.
-func (s Segment) Piece(area []byte, rank int) []byte {
+// RankPiece returns the part of a slot, or of the result area, that contains the piece of rank.
+func (s Segment) RankPiece(area []byte, rank int) []byte {
 	return area[rank*s.PieceBytes : (rank+1)*s.PieceBytes]
 }
 
@@ -124,34 +124,34 @@ func (s Segment) SmallBuffer(rank int, number uint64) []byte {
 	return s.Memory[begin : begin+SmallBufferBytes : begin+SmallBufferBytes]
 }
 
-// counter returns a counter for which ranks can wait: Arrived of rank i if i is less than s.Size,
+// waitCounter returns a counter for which ranks can wait: Arrived of rank i if i is less than s.Size,
 // and otherwise Events of rank i−s.Size.
-func (s Segment) counter(i int) *atomic.Uint32 {
+func (s Segment) waitCounter(i int) *atomic.Uint32 {
 	if i >= s.Size {
 		return &s.ControlBlock(i - s.Size).Events
 	}
 	return &s.ControlBlock(i).Arrived
 }
 
-// ChannelUse is what a channel is for. Operations and messages must not share a channel,
+// ChannelPurpose is what a channel is for. Operations and messages must not share a channel,
 // because they may run at the same time.
-type ChannelUse int
+type ChannelPurpose int
 
 // The uses of channels.
 const (
-	ForMessages ChannelUse = iota
+	ForMessages ChannelPurpose = iota
 	ForSchedules
 )
 
 // Channel returns the channel between two different ranks.
-func (s Segment) Channel(use ChannelUse, from, to int) Channel {
+func (s Segment) Channel(use ChannelPurpose, from, to int) ByteChannel {
 	index := (int(use)*s.Size+from)*(s.Size-1) + to
 	if to > from {
 		index--
 	}
 	n := channelBytes(s.PieceBytes)
 	begin := s.Size*controlStride + (s.Size+1)*s.Size*s.PieceBytes + index*n
-	return Channel{(*channelCounters)(unsafe.Pointer(&s.Memory[begin])), s.Memory[begin+2*cacheLine : begin+n]}
+	return ByteChannel{(*channelCounters)(unsafe.Pointer(&s.Memory[begin])), s.Memory[begin+2*cacheLine : begin+n]}
 }
 
 // NewHeapSegment allocates a segment in the memory of one process.

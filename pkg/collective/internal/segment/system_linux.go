@@ -31,12 +31,12 @@ func NewProcessNotifier(s Segment) Notifier { return processNotifier{s} }
 func (b processNotifier) Sleep(_ context.Context, counter int, seen uint32, d time.Duration) {
 	t := unix.NsecToTimespec(int64(d))
 	// After EAGAIN (the counter has changed), ETIMEDOUT and EINTR the caller checks again.
-	_, _, _ = syscall.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(b.memory.counter(counter))),
+	_, _, _ = syscall.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(b.memory.waitCounter(counter))),
 		futexWait, uintptr(seen), uintptr(unsafe.Pointer(&t)), 0, 0)
 }
 
 func (b processNotifier) Notify(counter int) {
-	_, _, _ = syscall.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(b.memory.counter(counter))),
+	_, _, _ = syscall.Syscall6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(b.memory.waitCounter(counter))),
 		futexWake, math.MaxInt32, 0, 0, 0)
 }
 

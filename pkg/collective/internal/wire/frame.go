@@ -4,7 +4,7 @@ package wire
 import "encoding/binary"
 
 // Frame is the header of everything that ranks send to each other on a socket, and of the
-// messages of Send. It is encoded in FrameBytes bytes, little-endian. After a KindNumbers or
+// messages of Send. It is encoded in EncodedFrameBytes bytes, little-endian. After a KindNumbers or
 // KindMessage the numbers follow in the machine's byte order, which is the same on all ranks
 // because they run the same build.
 //
@@ -43,11 +43,11 @@ const (
 	NoteGone                     // the rank's connection has ended
 )
 
-// FrameBytes is the size of an encoded frame in bytes.
-const FrameBytes = 32
+// EncodedFrameBytes is the size of an encoded frame in bytes.
+const EncodedFrameBytes = 32
 
 // Encode encodes f as described at Frame.
-func (f Frame) Encode() (b [FrameBytes]byte) {
+func (f Frame) Encode() (b [EncodedFrameBytes]byte) {
 	b[0], b[1] = byte(f.Kind), f.State
 	binary.LittleEndian.PutUint32(b[4:], uint32(f.Rank))
 	binary.LittleEndian.PutUint64(b[8:], f.Number)
@@ -56,7 +56,7 @@ func (f Frame) Encode() (b [FrameBytes]byte) {
 	return b
 }
 
-// DecodeFrame decodes the first FrameBytes bytes of b.
+// DecodeFrame decodes the first EncodedFrameBytes bytes of b.
 func DecodeFrame(b []byte) Frame {
 	return Frame{
 		Kind: FrameKind(b[0]), State: b[1],

@@ -28,7 +28,7 @@ type Sender struct {
 }
 
 type outgoingFrame struct {
-	header  [FrameBytes]byte
+	header  [EncodedFrameBytes]byte
 	payload []byte // belongs to the sender until it is written
 }
 
@@ -119,23 +119,23 @@ func writeFrames(conn net.Conn, batch []outgoingFrame) (int64, error) {
 	return parts.WriteTo(conn)
 }
 
-// hasWritten reports whether the first n pieces have been written. If complete is true, every
+// hasWrittenPieces reports whether the first n pieces have been written. If complete is true, every
 // queued frame must have been written too.
-func (s *Sender) hasWritten(n int, complete bool) bool {
+func (s *Sender) hasWrittenPieces(n int, complete bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.written >= n && (!complete || len(s.queue) == 0 && !s.writing)
 }
 
-// Wait waits until hasWritten returns true for n and complete, or writing has failed. It calls
-// progressed after each write, and check every CheckInterval; an error of check ends the wait.
-func (s *Sender) Wait(n int, complete bool, progressed func(), check func() error) error {
-	if s.hasWritten(n, complete) {
+// WaitForPieces waits until hasWrittenPieces returns true for n and complete, or writing has failed. It calls
+// progressed after each write, and check every WaitCheckInterval; an error of check ends the wait.
+func (s *Sender) WaitForPieces(n int, complete bool, progressed func(), check func() error) error {
+	if s.hasWrittenPieces(n, complete) {
 		return nil
 	}
-	timer := time.NewTicker(CheckInterval)
+	timer := time.NewTicker(WaitCheckInterval)
 	defer timer.Stop()
-	for !s.hasWritten(n, complete) {
+	for !s.hasWrittenPieces(n, complete) {
 		select {
 		case <-s.progress:
 			progressed()

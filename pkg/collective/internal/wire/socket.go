@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// CheckInterval is the time between two checks of the context, the time-out and the sender. It
+// WaitCheckInterval is the time between two checks of the context, the time-out and the sender. It
 // is the same as for shared memory.
-const CheckInterval = 50 * time.Millisecond
+const WaitCheckInterval = 50 * time.Millisecond
 
 // ReaderBufferBytes is the size of the buffer from which frames are read. Larger reads bypass it.
 const ReaderBufferBytes = 4096
@@ -56,7 +56,7 @@ func unwrapTLS(c net.Conn) net.Conn {
 var ErrConnectionEnded = errors.New("the connection has ended")
 
 // ReadFull receives len(p) bytes into p. reader reads from conn. It calls progressed when bytes
-// have arrived, and check every CheckInterval while none arrive; an error of check ends the
+// have arrived, and check every WaitCheckInterval while none arrive; an error of check ends the
 // wait.
 func ReadFull(conn net.Conn, reader *bufio.Reader, p []byte, progressed func(), check func() error) error {
 	for len(p) > 0 {
@@ -71,7 +71,7 @@ func ReadFull(conn net.Conn, reader *bufio.Reader, p []byte, progressed func(), 
 			if err := check(); err != nil {
 				return err
 			}
-			if err := conn.SetReadDeadline(time.Now().Add(CheckInterval)); err != nil {
+			if err := conn.SetReadDeadline(time.Now().Add(WaitCheckInterval)); err != nil {
 				return ErrConnectionEnded
 			}
 		default:

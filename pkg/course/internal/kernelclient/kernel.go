@@ -125,7 +125,7 @@ func (k *Kernel) connect(ctx context.Context) error {
 	for replied, published := false, false; !replied || !published; {
 		select {
 		case <-ask:
-			if err := k.session.send(k.shell, rand.Text(), "kernel_info_request", struct{}{}); err != nil {
+			if err := k.session.sendMessage(k.shell, rand.Text(), "kernel_info_request", struct{}{}); err != nil {
 				return fmt.Errorf("ask the kernel for its description: %w", err)
 			}
 			ask = time.After(infoPause)
@@ -150,7 +150,7 @@ func (k *Kernel) receive(socket zmq4.Socket) {
 			k.kill()
 			return
 		}
-		if m, ok := k.session.parse(m.Frames); ok {
+		if m, ok := k.session.parseMessage(m.Frames); ok {
 			select {
 			case k.messages <- m:
 			case <-k.ended:
@@ -174,7 +174,7 @@ func (k *Kernel) Execute(ctx context.Context, code string) (Result, error) {
 	defer fail(nil)
 	id := rand.Text()
 	go func() { // sending waits for a kernel that has been stopped
-		err := k.session.send(k.shell, id, "execute_request", map[string]any{
+		err := k.session.sendMessage(k.shell, id, "execute_request", map[string]any{
 			"code": code, "silent": false, "store_history": true, "user_expressions": struct{}{}, "allow_stdin": false, "stop_on_error": false,
 		})
 		if err != nil { // the connection is broken
@@ -191,7 +191,7 @@ func (k *Kernel) Execute(ctx context.Context, code string) (Result, error) {
 			}
 			replied = replied || m.kind == "execute_reply"
 			idle = idle || m.kind == "status" && bytes.Contains(m.content, []byte(`"idle"`))
-			if err := shown.add(m); err != nil {
+			if err := shown.addMessage(m); err != nil {
 				fail(err)
 			}
 		case <-canceled:

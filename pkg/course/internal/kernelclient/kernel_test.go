@@ -260,20 +260,20 @@ func TestOutputs(t *testing.T) {
 		{"display_data", `{"data":{"text/plain":"g"},"metadata":{}}`},
 		{"update_display_data", `{"data":{"text/plain":"h"},"metadata":{}}`},
 	} {
-		if err := o.add(message{kind: m.kind, content: []byte(m.content)}); err != nil {
+		if err := o.addMessage(message{kind: m.kind, content: []byte(m.content)}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if got, want := describe(t, o.result()), "stream stdoutb|stream stderrc|stream stdoutd|display_data e|display_data g"; got != want {
 		t.Errorf("outputs %q, want %q", got, want)
 	}
-	if err := o.add(message{kind: "clear_output", content: []byte(`{"wait":false}`)}); err != nil || len(o.result().Outputs) > 0 {
+	if err := o.addMessage(message{kind: "clear_output", content: []byte(`{"wait":false}`)}); err != nil || len(o.result().Outputs) > 0 {
 		t.Errorf("clear_output leaves %d outputs (%v)", len(o.result().Outputs), err)
 	}
-	if err := o.add(message{kind: "stream", content: []byte(`{`)}); err == nil {
+	if err := o.addMessage(message{kind: "stream", content: []byte(`{`)}); err == nil {
 		t.Error("a damaged message is accepted")
 	}
-	if _, ok := (session{key: "a"}).parse([][]byte{[]byte(delimiter), session{key: "b"}.sign([][]byte{[]byte("{}"), []byte("{}"), []byte("{}"), []byte("{}")}), []byte("{}"), []byte("{}"), []byte("{}"), []byte("{}")}); ok {
+	if _, ok := (session{key: "a"}).parseMessage([][]byte{[]byte(delimiter), session{key: "b"}.sign([][]byte{[]byte("{}"), []byte("{}"), []byte("{}"), []byte("{}")}), []byte("{}"), []byte("{}"), []byte("{}"), []byte("{}")}); ok {
 		t.Error("a message with another key is accepted")
 	}
 }

@@ -25,7 +25,7 @@ type message struct {
 	content json.RawMessage
 }
 
-func (s session) send(socket zmq4.Socket, id, kind string, content any) error {
+func (s session) sendMessage(socket zmq4.Socket, id, kind string, content any) error {
 	header := map[string]string{"msg_id": id, "session": s.id, "username": "", "date": time.Now().UTC().Format(time.RFC3339), "msg_type": kind, "version": "5.3"}
 	frames := [][]byte{[]byte(delimiter), nil}
 	for _, part := range []any{header, struct{}{}, struct{}{}, content} {
@@ -48,8 +48,8 @@ func (s session) sign(frames [][]byte) []byte {
 	return hex.AppendEncode(nil, mac.Sum(nil))
 }
 
-// parse decodes the frames of a message. ok is false if they are damaged or not signed with the session's key.
-func (s session) parse(frames [][]byte) (m message, ok bool) {
+// parseMessage decodes the frames of a message. ok is false if they are damaged or not signed with the session's key.
+func (s session) parseMessage(frames [][]byte) (m message, ok bool) {
 	i := slices.IndexFunc(frames, func(f []byte) bool { return string(f) == delimiter })
 	if i < 0 || len(frames) < i+6 || !hmac.Equal(s.sign(frames[i+2:i+6]), frames[i+1]) {
 		return m, false
@@ -81,7 +81,7 @@ type CellError struct {
 
 func (e *CellError) Error() string { return e.Value }
 
-type output struct {
+type cellOutput struct {
 	Type     string          `json:"output_type"`
 	Stream   string          `json:"name,omitempty"`
 	Text     string          `json:"text,omitempty"`
@@ -94,7 +94,7 @@ type output struct {
 
 // outputCollector collects the outputs of a cell as a notebook front-end does.
 type outputCollector struct {
-	list         []output
+	list         []cellOutput
 	res          Result
 	clearPending bool // the next output replaces all earlier ones
 	size         int  // bytes of all messages
@@ -103,12 +103,12 @@ type outputCollector struct {
 // maxOutputBytes limits the outputs of a cell, so that printing in an endless loop does not fill the memory.
 const maxOutputBytes = 16 << 20
 
-func (o *outputCollector) add(m message) error {
+func (o *outputCollector) addMessage(m message) error {
 	if o.size += len(m.content); o.size > maxOutputBytes {
 		return fmt.Errorf("the outputs of the cell exceed %d MiB", maxOutputBytes>>20)
 	}
 	var c struct {
-		output
+		cellOutput
 		Wait      bool `json:"wait"`
 		Transient struct {
 			DisplayID string `json:"display_id"`
@@ -141,7 +141,7 @@ func (o *outputCollector) add(m message) error {
 		if m.kind == "stream" && last >= 0 && o.list[last].Type == "stream" && o.list[last].Stream == c.Stream {
 			o.list[last].Text += c.Text
 		} else {
-			o.list = append(o.list, c.output)
+			o.list = append(o.list, c.cellOutput)
 		}
 	}
 	return nil

@@ -8,8 +8,8 @@ import (
 	"lockstep/pkg/data/internal/window"
 )
 
-// Ranges contains the fields of data.Augment that apply after the crop.
-type Ranges struct {
+// Options contains the fields of data.Augment that apply after the crop.
+type Options struct {
 	Flip, Rotate                                      bool
 	Brightness, Contrast, RotateDegrees, Scale, Gamma float64
 }
@@ -26,16 +26,18 @@ type Choices struct {
 	warp                 warp
 }
 
-// Turns reports whether the sample is mirrored or rotated by quarter turns.
-func (c Choices) Turns() bool { return c.axis != [3]int{0, 1, 2} || c.mirror != [3]bool{} }
+// IsMirroredOrRotated reports whether the sample is mirrored or rotated by quarter turns.
+func (c Choices) IsMirroredOrRotated() bool {
+	return c.axis != [3]int{0, 1, 2} || c.mirror != [3]bool{}
+}
 
-// Warps reports whether the picture is rotated by an angle or scaled.
-func (c Choices) Warps() bool { return !c.warp.isIdentity() }
+// IsWarped reports whether the picture is rotated by an angle or scaled.
+func (c Choices) IsWarped() bool { return !c.warp.isIdentity() }
 
-// Draw makes the random choices for a sample of the given shape, [C,H,W] or [C,D,H,W]. cropped is
+// DrawChoices makes the random choices for a sample of the given shape, [C,H,W] or [C,D,H,W]. cropped is
 // the shape after the crop. Draw always takes the same number of values from the random generator,
 // so that enabling one option does not change the others. The GPU engine makes the same choices.
-func (a Ranges) Draw(seed int64, epoch, sample int, shape, cropped []int) Choices {
+func (a Options) DrawChoices(seed int64, epoch, sample int, shape, cropped []int) Choices {
 	r := stream.NewRand(seed, stream.Augment, uint64(epoch), uint64(sample))
 	from, _ := window.SpatialSize(shape)
 	to, _ := window.SpatialSize(cropped)
@@ -45,9 +47,9 @@ func (a Ranges) Draw(seed int64, epoch, sample int, shape, cropped []int) Choice
 		c.Window.Start[k] = int(r.Float64() * float64(from[k]-to[k]+1))
 	}
 	if first == 1 {
-		a.rotatePicture(&c, r.IntN(4), r.IntN(4))
+		a.setPictureOrientation(&c, r.IntN(4), r.IntN(4))
 	} else {
-		a.rotateVolume(&c, r.IntN(8), r.IntN(24))
+		a.setVolumeOrientation(&c, r.IntN(8), r.IntN(24))
 	}
 	brightness, contrast := 2*r.Float64()-1, 2*r.Float64()-1
 	if a.Brightness > 0 || a.Contrast > 0 {
@@ -60,9 +62,9 @@ func (a Ranges) Draw(seed int64, epoch, sample int, shape, cropped []int) Choice
 	return c
 }
 
-// rotatePicture sets the axes and mirroring of c: flips has one bit per axis, and quarters is in
+// setPictureOrientation sets the axes and mirroring of c: flips has one bit per axis, and quarters is in
 // quarter turns. Options that are disabled in a are ignored.
-func (a Ranges) rotatePicture(c *Choices, flips, quarters int) {
+func (a Options) setPictureOrientation(c *Choices, flips, quarters int) {
 	if a.Flip {
 		c.mirror[1], c.mirror[2] = flips&1 != 0, flips&2 != 0
 	}
@@ -79,9 +81,9 @@ func (a Ranges) rotatePicture(c *Choices, flips, quarters int) {
 	}
 }
 
-// rotateVolume sets the axes and mirroring of c: flips has one bit per axis, and r is the number of
+// setVolumeOrientation sets the axes and mirroring of c: flips has one bit per axis, and r is the number of
 // a cubeRotation. Options that are disabled in a are ignored.
-func (a Ranges) rotateVolume(c *Choices, flips, r int) {
+func (a Options) setVolumeOrientation(c *Choices, flips, r int) {
 	if a.Rotate {
 		if s := c.Window.Size; s[0] != s[1] || s[1] != s[2] {
 			r %= 4
@@ -108,9 +110,9 @@ func cubeRotation(r int) (axis [3]int, mirror [3]bool) {
 	return axis, mirror
 }
 
-// Turn mirrors src, a window with the given number of channels, rotates it by quarter turns, and
+// MirrorAndRotate mirrors src, a window with the given number of channels, rotates it by quarter turns, and
 // stores the result in dst.
-func (c Choices) Turn(dst, src []float32, channels int) {
+func (c Choices) MirrorAndRotate(dst, src []float32, channels int) {
 	size := c.Window.Size
 	along := [3]int{size[1] * size[2], size[2], 1} // strides of src's axes
 	var out, step [3]int                           // sizes of dst's axes, and their strides in src
@@ -138,23 +140,23 @@ func (c Choices) Turn(dst, src []float32, channels int) {
 
 // Recolor changes the brightness, contrast and gamma of a picture in place.
 func (c Choices) Recolor(v []float32) {
-	c.jitter(v)
+	c.adjustBrightnessContrast(v)
 	applyGamma(v, c.gamma)
 }
 
 // WarpImage rotates and scales src, a cropped and turned picture, into dst.
 func (c Choices) WarpImage(dst, src []float32) {
-	c.warp.toImage(dst, src, c.Window.Size[1], c.Window.Size[2])
+	c.warp.warpImage(dst, src, c.Window.Size[1], c.Window.Size[2])
 }
 
 // WarpMask is WarpImage for a mask. Pixels from outside the picture get the value outside.
 func (c Choices) WarpMask(dst, src []float32, outside float32) {
-	c.warp.toMask(dst, src, c.Window.Size[1], c.Window.Size[2], outside)
+	c.warp.warpMask(dst, src, c.Window.Size[1], c.Window.Size[2], outside)
 }
 
-// jitter changes a picture's brightness and contrast in place. The conversion to float32 prevents a
+// adjustBrightnessContrast changes a picture's brightness and contrast in place. The conversion to float32 prevents a
 // fused multiply-add, so that all processors and the GPU compute the same bits.
-func (c Choices) jitter(v []float32) {
+func (c Choices) adjustBrightnessContrast(v []float32) {
 	if c.brightness == 0 && c.contrast == 1 {
 		return
 	}

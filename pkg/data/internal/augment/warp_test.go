@@ -28,8 +28,8 @@ func TestWarp(t *testing.T) {
 			src := newPattern(channels * plane)
 			image, mask := newPattern(len(src)), newPattern(len(src)) // the old content of a buffer
 			w := newWarp(c.degrees, c.factor)
-			w.toImage(image, src, c.height, c.width)
-			w.toMask(mask, src, c.height, c.width, outside)
+			w.warpImage(image, src, c.height, c.width)
+			w.warpMask(mask, src, c.height, c.width, outside)
 			at := func(channel int, y, x float64) float64 { // the nearest pixel of src
 				row, column := min(max(int(y), 0), c.height-1), min(max(int(x), 0), c.width-1)
 				return float64(src[channel*plane+row*c.width+column])
@@ -56,7 +56,7 @@ func TestWarp(t *testing.T) {
 	}
 	// A quarter turn moves each pixel of a square: the right column becomes the top row.
 	src, dst := []float32{0, 1, 2, 3, 4, 5, 6, 7, 8}, make([]float32, 9)
-	newWarp(90, 1).toImage(dst, src, 3, 3)
+	newWarp(90, 1).warpImage(dst, src, 3, 3)
 	if want := []float32{2, 5, 8, 1, 4, 7, 0, 3, 6}; !slices.Equal(dst, want) {
 		t.Errorf("a quarter turn gives %v, want %v", dst, want)
 	}
@@ -65,12 +65,12 @@ func TestWarp(t *testing.T) {
 // TestDrawWarp: the options of earlier versions draw the same numbers as before (computed by
 // the version without warp), also with the new options, whose values are uniform in their range.
 func TestDrawWarp(t *testing.T) {
-	old := Ranges{Flip: true, Rotate: true, Brightness: 0.2, Contrast: 0.3}
+	old := Options{Flip: true, Rotate: true, Brightness: 0.2, Contrast: 0.3}
 	all := old
 	all.RotateDegrees, all.Scale, all.Gamma = 10, 0.5, 1
 	shape, cropped := []int{1, 24, 24}, []int{1, 16, 16}
 	const drawn = "16×16 at row 5, column 2 [0 1 2] [false true true] -0.17706184 0.93626124"
-	got := old.Draw(3, 1, 5, shape, cropped)
+	got := old.DrawChoices(3, 1, 5, shape, cropped)
 	if text := fmt.Sprint(got.Window, got.axis, got.mirror, got.brightness, got.contrast); text != drawn {
 		t.Errorf("seed 3, epoch 1, sample 5: got %s, want %s", text, drawn)
 	}
@@ -78,8 +78,8 @@ func TestDrawWarp(t *testing.T) {
 	var above [3]int // values above the middle of their range
 	var lo, hi [3]float64
 	for i := range n {
-		c, without := all.Draw(3, 0, i, shape, cropped), old.Draw(3, 0, i, shape, cropped)
-		factor := (1 << warpBits) / math.Hypot(float64(c.warp.along), float64(c.warp.across))
+		c, without := all.DrawChoices(3, 0, i, shape, cropped), old.DrawChoices(3, 0, i, shape, cropped)
+		factor := (1 << warpFractionBits) / math.Hypot(float64(c.warp.along), float64(c.warp.across))
 		parts := [3]float64{math.Atan2(float64(c.warp.across), float64(c.warp.along)) * 180 / math.Pi / 10, math.Log(factor) / math.Log(1.5), math.Log2(c.gamma)}
 		for k, v := range parts {
 			if v > 0 {
@@ -87,7 +87,7 @@ func TestDrawWarp(t *testing.T) {
 			}
 			lo[k], hi[k] = min(lo[k], v), max(hi[k], v)
 		}
-		if c.warp, c.gamma = without.warp, without.gamma; c != without || c.Warps() || c.gamma != 1 {
+		if c.warp, c.gamma = without.warp, without.gamma; c != without || c.IsWarped() || c.gamma != 1 {
 			t.Fatalf("sample %d: the new options change the old ones: %+v, %+v", i, c, without)
 		}
 	}

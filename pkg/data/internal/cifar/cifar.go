@@ -26,7 +26,7 @@ const (
 	ClassCount = 10
 )
 
-const layout = "data_batch_1.bin to data_batch_5.bin and test_batch.bin (the binary version) or data_batch_1 to data_batch_5 and test_batch (the Python version)"
+const batchFileLayout = "data_batch_1.bin to data_batch_5.bin and test_batch.bin (the binary version) or data_batch_1 to data_batch_5 and test_batch (the Python version)"
 
 // Pictures contains the pictures of batch files as planes of bytes. Each file has the same number of
 // pictures.
@@ -50,7 +50,7 @@ func Read(ctx context.Context, dir string, test, outline bool) (*Pictures, error
 	if err != nil {
 		return nil, err
 	}
-	if err := checkMemory(files); err != nil {
+	if err := checkBatchesFit(files); err != nil {
 		return nil, err
 	}
 	p := &Pictures{Paths: files}
@@ -66,9 +66,9 @@ func Read(ctx context.Context, dir string, test, outline bool) (*Pictures, error
 		if err != nil {
 			return nil, err
 		}
-		read := readPython
+		read := parsePythonBatch
 		if binary {
-			read = readBinary
+			read = parseBinaryBatch
 		}
 		pixels, classes, err := read(text)
 		if err != nil {
@@ -84,7 +84,7 @@ func Read(ctx context.Context, dir string, test, outline bool) (*Pictures, error
 	return p, err
 }
 
-func checkMemory(files []string) error {
+func checkBatchesFit(files []string) error {
 	bytes := 0.0
 	for _, path := range files {
 		info, err := os.Stat(path)
@@ -101,11 +101,11 @@ func checkMemory(files []string) error {
 func findBatches(dir string, test bool) (files []string, binary bool, err error) {
 	if info, err := os.Stat(dir); err != nil {
 		if os.IsNotExist(err) {
-			err = fmt.Errorf("folder %s does not exist: want a folder with %s; \"lockstep data get cifar10\" downloads CIFAR-10, \"lockstep data make cifar10\" generates similar data", dir, layout)
+			err = fmt.Errorf("folder %s does not exist: want a folder with %s; \"lockstep data get cifar10\" downloads CIFAR-10, \"lockstep data make cifar10\" generates similar data", dir, batchFileLayout)
 		}
 		return nil, false, err
 	} else if !info.IsDir() {
-		return nil, false, fmt.Errorf("%s is a file, not a folder: unpack it and give the folder with %s", dir, layout)
+		return nil, false, fmt.Errorf("%s is a file, not a folder: unpack it and give the folder with %s", dir, batchFileLayout)
 	}
 	for _, folder := range []string{dir, filepath.Join(dir, "cifar-10-batches-bin"), filepath.Join(dir, "cifar-10-batches-py")} {
 		for _, suffix := range []string{".bin", ""} {
@@ -125,11 +125,11 @@ func findBatches(dir string, test bool) (files []string, binary bool, err error)
 			}
 		}
 	}
-	return nil, false, fmt.Errorf("%s contains no batches: want %s", dir, layout)
+	return nil, false, fmt.Errorf("%s contains no batches: want %s", dir, batchFileLayout)
 }
 
-// readBinary parses a file of the binary version into the pictures' planes and classes.
-func readBinary(text []byte) (images [][]uint8, classes []int32, err error) {
+// parseBinaryBatch parses a file of the binary version into the pictures' planes and classes.
+func parseBinaryBatch(text []byte) (images [][]uint8, classes []int32, err error) {
 	if len(text) == 0 {
 		return nil, nil, errors.New("the file is empty: copy or download it again")
 	}
@@ -147,9 +147,9 @@ func readBinary(text []byte) (images [][]uint8, classes []int32, err error) {
 	return images, classes, nil
 }
 
-// readPython parses a file of the Python version: a dict with the keys data, an array [N,3072]
+// parsePythonBatch parses a file of the Python version: a dict with the keys data, an array [N,3072]
 // of bytes, and labels, a list of N classes.
-func readPython(text []byte) (images [][]uint8, classes []int32, err error) {
+func parsePythonBatch(text []byte) (images [][]uint8, classes []int32, err error) {
 	v, err := pickle.Read(text)
 	if err != nil {
 		return nil, nil, err
@@ -223,15 +223,15 @@ var classNames = [...]string{"airplane", "automobile", "bird", "cat", "deer", "d
 
 const trainingBatches = 5
 
-// Source contains pictures of Edge×Edge pixels and at most ClassCount classes.
-type Source interface {
+// PictureSource contains pictures of Edge×Edge pixels and at most ClassCount classes.
+type PictureSource interface {
 	Len() int
 	Get(i int, image, target []float32) error
 }
 
 // Write saves pictures in the binary version in dir: the training pictures in five batches of equal
 // size, the test pictures in one. names contains the names of the classes.
-func Write(ctx context.Context, dir string, names []string, train, test Source) error {
+func Write(ctx context.Context, dir string, names []string, train, test PictureSource) error {
 	each := train.Len() / trainingBatches
 	if each == 0 {
 		return fmt.Errorf("got %d training pictures, want at least one for each of the %d batches", train.Len(), trainingBatches)
@@ -253,7 +253,7 @@ func Write(ctx context.Context, dir string, names []string, train, test Source) 
 	return wholefile.WriteBytes(filepath.Join(dir, "batches.meta.txt"), []byte(strings.Join(names, "\n")+"\n"), 0o666)
 }
 
-func writeBatch(ctx context.Context, path string, s Source, lo, hi int) error {
+func writeBatch(ctx context.Context, path string, s PictureSource, lo, hi int) error {
 	text := make([]byte, 0, (hi-lo)*recordSize)
 	picture, class := make([]float32, pixelCount), make([]float32, 1)
 	for i := lo; i < hi; i++ {

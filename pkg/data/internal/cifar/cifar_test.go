@@ -18,7 +18,7 @@ func FuzzBatches(f *testing.F) {
 	}
 	f.Add(text)
 	f.Fuzz(func(t *testing.T, text []byte) {
-		for _, read := range []func([]byte) ([][]uint8, []int32, error){readBinary, readPython} {
+		for _, read := range []func([]byte) ([][]uint8, []int32, error){parseBinaryBatch, parsePythonBatch} {
 			images, classes, err := read(text)
 			if err != nil {
 				continue

@@ -10,9 +10,9 @@ import (
 	"lockstep/pkg/data/internal/pickle"
 )
 
-// maxClasses limits class numbers. A list with a larger number probably contains something other
+// maxClassNumber limits class numbers. A list with a larger number probably contains something other
 // than classes.
-const maxClasses = 1 << 20
+const maxClassNumber = 1 << 20
 
 // Read parses a pickled dict whose keys are paths of pictures and whose values are their classes.
 func Read(text []byte) (paths []string, classes []any, err error) {
@@ -34,9 +34,9 @@ func Read(text []byte) (paths []string, classes []any, err error) {
 	return paths, d.Values, nil
 }
 
-// Indices converts classes, which are all names or all numbers, to indices. names contains the name
+// ClassIndices converts classes, which are all names or all numbers, to indices. names contains the name
 // of each class, and labels the class index of each picture.
-func Indices(paths []string, classes []any) (names []string, labels []int32, err error) {
+func ClassIndices(paths []string, classes []any) (names []string, labels []int32, err error) {
 	labels = make([]int32, len(classes))
 	if _, isText := pickle.AsText(classes[0]); isText {
 		at := map[string]int32{}
@@ -60,8 +60,8 @@ func Indices(paths []string, classes []any) (names []string, labels []int32, err
 	highest := int64(0)
 	for i, c := range classes {
 		class, ok := pickle.AsInt(c)
-		if !ok || class < 0 || class >= maxClasses {
-			return nil, nil, fmt.Errorf("class of picture %s is %v, want a number from 0 to %d (or names for all pictures)", paths[i], c, maxClasses-1)
+		if !ok || class < 0 || class >= maxClassNumber {
+			return nil, nil, fmt.Errorf("class of picture %s is %v, want a number from 0 to %d (or names for all pictures)", paths[i], c, maxClassNumber-1)
 		}
 		labels[i], highest = int32(class), max(highest, class)
 	}

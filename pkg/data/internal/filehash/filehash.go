@@ -86,7 +86,7 @@ func (h Hasher) Sum(ctx context.Context, files []File) (Digest, error) {
 		return s, nil
 	}
 	if s.Sampled {
-		s.Hash, err = hashSample(ctx, files, states, s.Bytes)
+		s.Hash, err = hashSampledBlocks(ctx, files, states, s.Bytes)
 	} else {
 		s.Hash, err = hashAll(ctx, files, states)
 	}
@@ -137,9 +137,9 @@ func hashAll(ctx context.Context, files []File, states []fileState) (string, err
 	return combineSums(files, states, sums), nil
 }
 
-// hashSample hashes blocks at equal distances in the concatenated files. states contains the state
+// hashSampledBlocks hashes blocks at equal distances in the concatenated files. states contains the state
 // of each file, and total is the sum of their sizes.
-func hashSample(ctx context.Context, files []File, states []fileState, total int64) (string, error) {
+func hashSampledBlocks(ctx context.Context, files []File, states []fileState, total int64) (string, error) {
 	offsets := make([][]int64, len(files)) // of the blocks in each file
 	file, begin := 0, int64(0)             // the file of the next block, and its offset in the contents
 	for k := range int64(sampleBlocks) {
@@ -274,7 +274,7 @@ func statFiles(ctx context.Context, files []File) ([]fileState, error) {
 	})
 }
 
-const maxEntryBytes = 256 << 20
+const maxCacheEntryBytes = 256 << 20
 
 // Read returns the text of the entry. ok is false if it is not in the cache. Read also updates the
 // entry's time, because old entries are removed.
@@ -282,7 +282,7 @@ func (e CacheEntry) Read() (text string, ok bool) {
 	if e.path == "" {
 		return "", false
 	}
-	content, err := safeopen.ReadUserFile(context.Background(), e.path, maxEntryBytes)
+	content, err := safeopen.ReadUserFile(context.Background(), e.path, maxCacheEntryBytes)
 	if err != nil {
 		return "", false
 	}

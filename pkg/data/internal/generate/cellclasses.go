@@ -7,8 +7,8 @@ import (
 	"lockstep/pkg/data/internal/stream"
 )
 
-// CellClasses contains the names of the classes in DrawStainedCells' masks, by mask value.
-var CellClasses = []string{"background", "cell", "nucleus", "bacterium"}
+// StainedCellClasses contains the names of the classes in DrawStainedCells' masks, by mask value.
+var StainedCellClasses = []string{"background", "cell", "nucleus", "bacterium"}
 
 // Values in the mask that DrawStainedCells returns.
 const (
@@ -39,7 +39,7 @@ type stainedScene struct {
 
 // DrawStainedCells draws a random image of stained cells with nuclei, and bacteria between them. It
 // depends only on the seed, i and the size. pixels contains each pixel's red, green and blue (8 bits
-// each), and mask each pixel's class (see CellClasses), in row-major order. If ctx is canceled,
+// each), and mask each pixel's class (see StainedCellClasses), in row-major order. If ctx is canceled,
 // DrawStainedCells returns ctx's error.
 func DrawStainedCells(ctx context.Context, seed int64, i, height, width int) (pixels, mask []uint8, err error) {
 	n := height * width
@@ -57,7 +57,7 @@ func DrawStainedCells(ctx context.Context, seed int64, i, height, width int) (pi
 		s.planes[c] = make([]float64, n)
 	}
 	for k := range n {
-		s.paint(k, 0, 1+0.03*s.grain[k])
+		s.paintPixel(k, 0, 1+0.03*s.grain[k])
 	}
 	s.placeObjects(stainedPerPixel, s.drawStainedCell)
 	s.placeObjects(bacteriaPerPixel, s.drawBacterium)
@@ -80,8 +80,8 @@ func DrawStainedCells(ctx context.Context, seed int64, i, height, width int) (pi
 	return pixels, s.mask, ctx.Err()
 }
 
-// paint sets pixel i to the color of a class, multiplied by shade. level is the class's mask value.
-func (s *stainedScene) paint(i int, level uint8, shade float64) {
+// paintPixel sets pixel i to the color of a class, multiplied by shade. level is the class's mask value.
+func (s *stainedScene) paintPixel(i int, level uint8, shade float64) {
 	for c := range s.planes {
 		s.planes[c][i] = stainColors[level][c] * shade
 	}
@@ -124,9 +124,9 @@ func (s *stainedScene) drawStainedCell(o *cellOutline, shade float64) {
 			return
 		}
 		rim := inside / rimWidth
-		s.paint(i, levelCell, shade*(1-0.15*math.Exp(-rim*rim))*(1+0.08*s.grain[i]))
+		s.paintPixel(i, levelCell, shade*(1-0.15*math.Exp(-rim*rim))*(1+0.08*s.grain[i]))
 		if ny, nx := dy-nucleus.cy, dx-nucleus.cx; math.Hypot(ny, nx) < nucleus.radius(math.Atan2(ny, nx)) {
-			s.paint(i, levelNucleus, shade*(1+0.25*s.grain[i]))
+			s.paintPixel(i, levelNucleus, shade*(1+0.25*s.grain[i]))
 		}
 	})
 }
@@ -138,7 +138,7 @@ func (s *stainedScene) drawBacterium(o *cellOutline, shade float64) {
 		sin, cos := math.Sincos(o.angle)
 		along := max(math.Abs(dx*cos+dy*sin)-(o.a-radius), 0)
 		if d := math.Hypot(along, dy*cos-dx*sin) / radius; d < 1 {
-			s.paint(i, levelBacterium, shade*(1.12-0.3*d*d)*(1+0.06*s.grain[i]))
+			s.paintPixel(i, levelBacterium, shade*(1.12-0.3*d*d)*(1+0.06*s.grain[i]))
 		}
 	})
 }

@@ -76,10 +76,10 @@ func randomWaves(seed int64, i, edge int) []wave {
 	return all
 }
 
-// ComputeFieldBox generates a random box that depends only on the seed, i and the edge. image has
+// FieldVolume generates a random box that depends only on the seed, i and the edge. image has
 // the shape [4,edge,edge,edge], and target [5,edge,edge,edge]. Slices are computed in parallel. If
-// ctx is canceled, ComputeFieldBox returns ctx's error.
-func ComputeFieldBox(ctx context.Context, seed int64, i, edge int) (image, target []float32, err error) {
+// ctx is canceled, FieldVolume returns ctx's error.
+func FieldVolume(ctx context.Context, seed int64, i, edge int) (image, target []float32, err error) {
 	all := randomWaves(seed, i, edge)
 	n := edge * edge * edge
 	image, target = make([]float32, FieldInputs*n), make([]float32, FieldTargets*n)
@@ -93,7 +93,7 @@ func ComputeFieldBox(ctx context.Context, seed int64, i, edge int) (image, targe
 	for worker := range workers {
 		wg.Go(func() {
 			for z := worker; z < edge && ctx.Err() == nil; z += workers {
-				drawSlice(image, target, all, circle, z)
+				computeFieldSlice(image, target, all, circle, z)
 			}
 		})
 	}
@@ -101,9 +101,9 @@ func ComputeFieldBox(ctx context.Context, seed int64, i, edge int) (image, targe
 	return image, target, ctx.Err()
 }
 
-// drawSlice computes slice z of image and target as a sum of waves. circle[t] contains the cosine
+// computeFieldSlice computes slice z of image and target as a sum of waves. circle[t] contains the cosine
 // and the sine of 2πt/edge.
-func drawSlice(image, target []float32, waves []wave, circle [][2]float64, z int) {
+func computeFieldSlice(image, target []float32, waves []wave, circle [][2]float64, z int) {
 	edge := len(circle)
 	n := edge * edge * edge
 	phase := make([][2]float64, len(waves))

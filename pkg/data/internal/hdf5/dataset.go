@@ -22,7 +22,7 @@ type Dataset struct {
 	pos     int64  // position of contiguous data in the file; -1 if nothing was written
 	chunk   []int  // shape of a chunk; nil if the data are not chunked
 	chunks  map[uint64]chunk
-	filters []filter
+	filters []chunkFilter
 }
 
 // chunk is the position and size in bytes of a chunk in the file.
@@ -36,7 +36,7 @@ type chunk struct {
 func (d *Dataset) Shape() []int { return d.shape }
 
 func (f *File) openDataset(pos int64) (*Dataset, error) {
-	all, err := f.readHeader(pos)
+	all, err := f.readObjectHeader(pos)
 	if err != nil {
 		return nil, err
 	}
@@ -164,7 +164,7 @@ func (d *Dataset) parseFillValue(c *cursor) error {
 	}
 	n := c.readUint(4)
 	if c.err == nil && n > 0 && n == uint64(d.of.Size) { // a size of 0 means that the data type is missing, which is reported later
-		if v := c.next(d.of.Size); c.err == nil && slices.Max(v) > 0 {
+		if v := c.nextBytes(d.of.Size); c.err == nil && slices.Max(v) > 0 {
 			d.fill = slices.Clone(v)
 		}
 	}
@@ -182,7 +182,7 @@ func (d *Dataset) parseLayout(c *cursor) error {
 	switch class := c.readUint(1); class {
 	case 0:
 		n := int(c.readUint(2))
-		if d.compact = c.next(n); c.err == nil && n != d.sizeBytes() {
+		if d.compact = c.nextBytes(n); c.err == nil && n != d.sizeBytes() {
 			return fmt.Errorf("got %d bytes of data for shape %v, want %d: the file is damaged", n, d.shape, d.sizeBytes())
 		}
 	case 1:
@@ -200,9 +200,9 @@ func (d *Dataset) parseLayout(c *cursor) error {
 		d.pos = pos
 	case 2:
 		if version == 4 {
-			return d.readIndexedChunks(c)
+			return d.readIndexedChunkPositions(c)
 		}
-		return d.readBTreeChunks(c)
+		return d.readBTreeChunkPositions(c)
 	default:
 		return fmt.Errorf("unsupported layout class %d: contiguous, compact and chunked data are supported; copy the file with h5repack -l CONTI", class)
 	}
@@ -275,8 +275,8 @@ func (d *Dataset) addChunk(i uint64, c chunk) error {
 	return nil
 }
 
-// readBTreeChunks reads the chunks' positions from the B-tree of a version 3 layout.
-func (d *Dataset) readBTreeChunks(c *cursor) error {
+// readBTreeChunkPositions reads the chunks' positions from the B-tree of a version 3 layout.
+func (d *Dataset) readBTreeChunkPositions(c *cursor) error {
 	f := d.file
 	rank := int(c.readUint(1))
 	tree := c.readUint(f.offsets)
@@ -306,9 +306,9 @@ func (d *Dataset) readBTreeChunks(c *cursor) error {
 	})
 }
 
-// readIndexedChunks reads the chunks' positions from the chunk index (section VII) of a version 4
+// readIndexedChunkPositions reads the chunks' positions from the chunk index (section VII) of a version 4
 // layout: a single chunk, an implicit index, or a fixed array.
-func (d *Dataset) readIndexedChunks(c *cursor) error {
+func (d *Dataset) readIndexedChunkPositions(c *cursor) error {
 	f := d.file
 	flags, rank, width := c.readUint(1), int(c.readUint(1)), int(c.readUint(1))
 	if c.err != nil {
@@ -372,12 +372,12 @@ func (d *Dataset) readIndexedChunks(c *cursor) error {
 // readFixedArray reads the positions of total chunks from the fixed array index (section VII.C) at pos.
 func (d *Dataset) readFixedArray(pos int64, pageBits, total uint64) error {
 	f := d.file
-	b, err := f.readBytes(pos, f.bytesLeft(pos, int64(8+f.lengths+f.offsets)))
+	b, err := f.readBytes(pos, f.clampToFileEnd(pos, int64(8+f.lengths+f.offsets)))
 	if err != nil {
 		return err
 	}
 	c := cursor{b: b}
-	if string(c.next(4)) != "FAHD" {
+	if string(c.nextBytes(4)) != "FAHD" {
 		return fmt.Errorf("fixed array signature is missing at byte %d: the file is damaged", pos)
 	}
 	c.skip(1)

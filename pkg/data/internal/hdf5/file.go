@@ -164,12 +164,12 @@ func (f *File) readAt(b []byte, pos int64) error {
 	return fmt.Errorf("read bytes %d to %d: %w", pos, pos+int64(len(b)), err)
 }
 
-// bytesLeft returns n or, if fewer bytes follow pos in the file, their number.
-func (f *File) bytesLeft(pos, n int64) int64 { return max(0, min(n, f.size-pos)) }
+// clampToFileEnd returns n or, if fewer bytes follow pos in the file, their number.
+func (f *File) clampToFileEnd(pos, n int64) int64 { return max(0, min(n, f.size-pos)) }
 
-// Names returns the sorted names of the links in the root group.
-func (f *File) Names() ([]string, error) {
-	links, err := f.readLinks(f.root)
+// RootLinkNames returns the sorted names of the links in the root group.
+func (f *File) RootLinkNames() ([]string, error) {
+	links, err := f.readGroupLinks(f.root)
 	if err != nil {
 		return nil, fmt.Errorf("read root group: %w", err)
 	}
@@ -180,7 +180,7 @@ func (f *File) Names() ([]string, error) {
 func (f *File) Dataset(path string) (*Dataset, error) {
 	pos := f.root
 	for part := range strings.SplitSeq(strings.Trim(path, "/"), "/") {
-		links, err := f.readLinks(pos)
+		links, err := f.readGroupLinks(pos)
 		if err != nil {
 			return nil, fmt.Errorf("open data set %s: %w", path, err)
 		}
@@ -218,8 +218,8 @@ type cursor struct {
 	err error
 }
 
-// next returns the next n bytes, or nil after an error.
-func (c *cursor) next(n int) []byte {
+// nextBytes returns the next n bytes, or nil after an error.
+func (c *cursor) nextBytes(n int) []byte {
 	if c.err != nil || n < 0 || n > len(c.b)-c.pos {
 		if c.err == nil {
 			c.err = errors.New("unexpected end of a header structure: the file is damaged")
@@ -231,11 +231,11 @@ func (c *cursor) next(n int) []byte {
 	return b
 }
 
-func (c *cursor) skip(n int) { c.next(n) }
+func (c *cursor) skip(n int) { c.nextBytes(n) }
 
 func (c *cursor) readUint(n int) uint64 {
 	var v uint64
-	for i, b := range c.next(n) {
+	for i, b := range c.nextBytes(n) {
 		v |= uint64(b) << (8 * i)
 	}
 	return v

@@ -18,14 +18,14 @@ const (
 	filterLZF        = 32000
 )
 
-type filter struct {
+type chunkFilter struct {
 	id     uint64
 	values []uint32
 }
 
 // parseFilters parses a filter pipeline message (section IV.A.2.l) into filters in the order in
 // which they were applied. An unsupported filter is an error.
-func parseFilters(c *cursor) ([]filter, error) {
+func parseFilters(c *cursor) ([]chunkFilter, error) {
 	version, n := c.readUint(1), int(c.readUint(1))
 	switch version {
 	case 1:
@@ -34,9 +34,9 @@ func parseFilters(c *cursor) ([]filter, error) {
 	default:
 		return nil, fmt.Errorf("unsupported filter pipeline version %d: versions 1 and 2 are supported", version)
 	}
-	var all []filter
+	var all []chunkFilter
 	for range n {
-		f := filter{id: c.readUint(2)}
+		f := chunkFilter{id: c.readUint(2)}
 		named := 0
 		if version == 1 || f.id >= 256 {
 			named = int(c.readUint(2))
@@ -46,7 +46,7 @@ func parseFilters(c *cursor) ([]filter, error) {
 		if version == 1 {
 			named = (named + 7) / 8 * 8
 		}
-		name := string(bytes.TrimRight(c.next(named), "\x00"))
+		name := string(bytes.TrimRight(c.nextBytes(named), "\x00"))
 		for range values {
 			if f.values = append(f.values, uint32(c.readUint(4))); c.err != nil {
 				return nil, c.err
@@ -108,7 +108,7 @@ func (d *Dataset) loadChunk(c chunk, s *chunkScratch) ([]byte, error) {
 			s.plain = resizeBuffer(s.plain, full)
 			b, err = decompressLZF(s.plain, b)
 		case filterFletcher32:
-			b, err = checkFletcher32(b)
+			b, err = stripFletcher32(b)
 		case filterShuffle:
 			s.other = resizeBuffer(s.other, len(b))
 			unshuffle(s.other, b, int(f.values[0]))
@@ -211,9 +211,9 @@ func unshuffle(dst, b []byte, size int) {
 	copy(dst[n*size:], b[n*size:])
 }
 
-// checkFletcher32 verifies the checksum in the last four bytes of b and returns the rest. It is
+// stripFletcher32 verifies the checksum in the last four bytes of b and returns the rest. It is
 // Fletcher's (1982), over big-endian 16-bit words with ones' complement sums.
-func checkFletcher32(b []byte) ([]byte, error) {
+func stripFletcher32(b []byte) ([]byte, error) {
 	if len(b) < 4 {
 		return nil, errors.New("fletcher32 checksum is missing: the file is damaged")
 	}

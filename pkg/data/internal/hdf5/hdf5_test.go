@@ -257,7 +257,7 @@ func readAll(text []byte) error {
 	if err != nil {
 		return err
 	}
-	names, err := f.Names()
+	names, err := f.RootLinkNames()
 	if err != nil {
 		return err
 	}

@@ -20,8 +20,8 @@ const (
 	messageSymbolTable  = 0x11
 )
 
-// maxMessages limits the header messages of an object. Usually there are about ten.
-const maxMessages = 1 << 16
+// maxHeaderMessages limits the header messages of an object. Usually there are about ten.
+const maxHeaderMessages = 1 << 16
 
 type headerMessage struct {
 	kind  int
@@ -29,14 +29,14 @@ type headerMessage struct {
 	share bool // data contains the address of a shared message
 }
 
-// readHeader reads the messages of the object header (section IV.A.1) at position pos.
-func (f *File) readHeader(pos int64) ([]headerMessage, error) {
-	b, err := f.readBytes(pos, f.bytesLeft(pos, 64))
+// readObjectHeader reads the messages of the object header (section IV.A.1) at position pos.
+func (f *File) readObjectHeader(pos int64) ([]headerMessage, error) {
+	b, err := f.readBytes(pos, f.clampToFileEnd(pos, 64))
 	if err != nil {
 		return nil, err
 	}
 	if bytes.HasPrefix(b, []byte("OHDR")) {
-		return f.readHeaderV2(pos, b)
+		return f.readObjectHeaderV2(pos, b)
 	}
 	c := cursor{b: b}
 	if v := c.readUint(1); v != 1 {
@@ -47,17 +47,17 @@ func (f *File) readHeader(pos int64) ([]headerMessage, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	return f.readMessages([]fileRange{{pos + 16, int64(size)}}, func(c *cursor) headerMessage {
+	return f.readHeaderMessages([]fileRange{{pos + 16, int64(size)}}, func(c *cursor) headerMessage {
 		m := headerMessage{kind: int(c.readUint(2))}
 		n, flags := int(c.readUint(2)), c.readUint(1)
 		c.skip(3)
-		m.data, m.share = c.next(n), flags&2 != 0
+		m.data, m.share = c.nextBytes(n), flags&2 != 0
 		return m
 	}, 0)
 }
 
-// readHeaderV2 implements readHeader for version 2. b contains the first bytes of the header.
-func (f *File) readHeaderV2(pos int64, b []byte) ([]headerMessage, error) {
+// readObjectHeaderV2 implements readObjectHeader for version 2. b contains the first bytes of the header.
+func (f *File) readObjectHeaderV2(pos int64, b []byte) ([]headerMessage, error) {
 	c := cursor{b: b, pos: 4}
 	if v := c.readUint(1); v != 2 {
 		return nil, fmt.Errorf("unsupported object header version %d at byte %d: versions 1 and 2 are supported", v, pos)
@@ -76,23 +76,23 @@ func (f *File) readHeaderV2(pos int64, b []byte) ([]headerMessage, error) {
 	if size > uint64(f.size) {
 		return nil, fmt.Errorf("object header of %d bytes at byte %d exceeds the file of %d bytes: the file is damaged", size, pos, f.size)
 	}
-	return f.readMessages([]fileRange{{pos + int64(c.pos), int64(size)}}, func(c *cursor) headerMessage {
+	return f.readHeaderMessages([]fileRange{{pos + int64(c.pos), int64(size)}}, func(c *cursor) headerMessage {
 		m := headerMessage{kind: int(c.readUint(1))}
 		n, own := int(c.readUint(2)), c.readUint(1)
 		if flags&4 != 0 {
 			c.skip(2)
 		}
-		m.data, m.share = c.next(n), own&2 != 0
+		m.data, m.share = c.nextBytes(n), own&2 != 0
 		return m
 	}, 4)
 }
 
 type fileRange struct{ pos, size int64 }
 
-// readMessages reads the messages in the given blocks and their continuation blocks. next parses one
+// readHeaderMessages reads the messages in the given blocks and their continuation blocks. next parses one
 // message. skip is the number of bytes of the signature before, and of the checksum after, the
 // messages of a continuation block. It is 0 in version 1, which has neither.
-func (f *File) readMessages(blocks []fileRange, next func(*cursor) headerMessage, skip int64) ([]headerMessage, error) {
+func (f *File) readHeaderMessages(blocks []fileRange, next func(*cursor) headerMessage, skip int64) ([]headerMessage, error) {
 	var all []headerMessage
 	total := int64(0)
 	for i := 0; i < len(blocks); i++ {
@@ -126,7 +126,7 @@ func (f *File) readMessages(blocks []fileRange, next func(*cursor) headerMessage
 				blocks = append(blocks, fileRange{start, int64(length)})
 				continue
 			}
-			if all = append(all, m); len(all) > maxMessages || len(blocks) > maxMessages {
+			if all = append(all, m); len(all) > maxHeaderMessages || len(blocks) > maxHeaderMessages {
 				return nil, errors.New("an object has too many header messages: the file is damaged")
 			}
 		}
@@ -138,10 +138,10 @@ func (f *File) readMessages(blocks []fileRange, next func(*cursor) headerMessage
 // which this package does not follow.
 const unfollowedLink = -1
 
-// readLinks returns the links of the group at pos: names, and the positions of the objects, or
+// readGroupLinks returns the links of the group at pos: names, and the positions of the objects, or
 // unfollowedLink.
-func (f *File) readLinks(pos int64) (map[string]int64, error) {
-	all, err := f.readHeader(pos)
+func (f *File) readGroupLinks(pos int64) (map[string]int64, error) {
+	all, err := f.readObjectHeader(pos)
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +154,7 @@ func (f *File) readLinks(pos int64) (map[string]int64, error) {
 			if c.err != nil {
 				return nil, c.err
 			}
-			if err := f.readSymbols(tree, heap, links); err != nil {
+			if err := f.readOldGroupLinks(tree, heap, links); err != nil {
 				return nil, err
 			}
 		case messageLink:
@@ -197,7 +197,7 @@ func (f *File) parseLink(b []byte) (name string, pos int64, err error) {
 	if n > uint64(len(b)) {
 		n = uint64(len(b))
 	}
-	name = string(c.next(int(n)))
+	name = string(c.nextBytes(int(n)))
 	if kind != 0 && c.err == nil {
 		return name, unfollowedLink, nil
 	}
@@ -209,19 +209,19 @@ func (f *File) parseLink(b []byte) (name string, pos int64, err error) {
 	return name, pos, err
 }
 
-// readSymbols adds the links of a group in the older format: a B-tree of symbol tables (sections
+// readOldGroupLinks adds the links of a group in the older format: a B-tree of symbol tables (sections
 // III.A.1, III.B) and a local heap with the names (section III.D).
-func (f *File) readSymbols(tree, heap uint64, links map[string]int64) error {
+func (f *File) readOldGroupLinks(tree, heap uint64, links map[string]int64) error {
 	pos, err := f.filePosition(heap)
 	if err != nil {
 		return err
 	}
-	b, err := f.readBytes(pos, f.bytesLeft(pos, int64(8+2*f.lengths+f.offsets)))
+	b, err := f.readBytes(pos, f.clampToFileEnd(pos, int64(8+2*f.lengths+f.offsets)))
 	if err != nil {
 		return err
 	}
 	c := cursor{b: b}
-	if string(c.next(4)) != "HEAP" {
+	if string(c.nextBytes(4)) != "HEAP" {
 		return fmt.Errorf("local heap signature is missing at byte %d: the file is damaged", pos)
 	}
 	c.skip(4)
@@ -248,12 +248,12 @@ func (f *File) readSymbols(tree, heap uint64, links map[string]int64) error {
 
 // readSymbolTable adds the links of a symbol table node (section III.B) to links.
 func (f *File) readSymbolTable(pos int64, names []byte, links map[string]int64) error {
-	b, err := f.readBytes(pos, f.bytesLeft(pos, 8))
+	b, err := f.readBytes(pos, f.clampToFileEnd(pos, 8))
 	if err != nil {
 		return err
 	}
 	c := cursor{b: b}
-	if string(c.next(4)) != "SNOD" {
+	if string(c.nextBytes(4)) != "SNOD" {
 		return fmt.Errorf("symbol table signature is missing at byte %d: the file is damaged", pos)
 	}
 	c.skip(2)
@@ -301,12 +301,12 @@ func (f *File) walkBTree(tree uint64, kind uint64, keyBytes int, leaf func(key [
 			return errors.New("a B-tree refers to itself: the file is damaged")
 		}
 		head := int64(8 + 2*f.offsets)
-		b, err := f.readBytes(pos, f.bytesLeft(pos, head))
+		b, err := f.readBytes(pos, f.clampToFileEnd(pos, head))
 		if err != nil {
 			return err
 		}
 		c := cursor{b: b}
-		if string(c.next(4)) != "TREE" || c.readUint(1) != kind {
+		if string(c.nextBytes(4)) != "TREE" || c.readUint(1) != kind {
 			return fmt.Errorf("signature of a B-tree is missing at byte %d: the file is damaged", pos)
 		}
 		depth, n := int(c.readUint(1)), int64(c.readUint(2))

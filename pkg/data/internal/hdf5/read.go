@@ -62,9 +62,9 @@ func (r *Reader) Read(dst []float32, start, size []int) error {
 	s := r.spare.get()
 	defer r.spare.put(s)
 	if d.chunk != nil {
-		return d.readChunks(dst, start, size, s)
+		return d.readChunkedBox(dst, start, size, s)
 	}
-	return d.readRows(dst, start, size, s)
+	return d.readContiguousRows(dst, start, size, s)
 }
 
 // forEachRow calls f for each row of the box with the given start and size in an array. boxIndex is
@@ -97,8 +97,8 @@ func forEachRow(start, size, shape []int, f func(boxIndex, arrayIndex int) error
 // of both rows is then faster than two reads.
 const maxReadGapBytes = 4096
 
-// readRows reads a box of contiguous or compact data, row by row or plane by plane.
-func (d *Dataset) readRows(dst []float32, start, size []int, s *chunkScratch) error {
+// readContiguousRows reads a box of contiguous or compact data, row by row or plane by plane.
+func (d *Dataset) readContiguousRows(dst []float32, start, size []int, s *chunkScratch) error {
 	if len(d.shape) == 0 {
 		start, size = []int{0}, []int{1}
 	}
@@ -120,7 +120,7 @@ func (d *Dataset) readRows(dst []float32, start, size []int, s *chunkScratch) er
 	}
 	// If the gaps are short, all rows of a plane are read in one call.
 	if last > 0 && shape[last]*width-n <= maxReadGapBytes {
-		return d.readPlanes(dst, start, size, s)
+		return d.readContiguousPlanes(dst, start, size, s)
 	}
 	s.stored = resizeBuffer(s.stored, n)
 	return forEachRow(start, size, shape, func(boxIndex, arrayIndex int) error {
@@ -132,9 +132,9 @@ func (d *Dataset) readRows(dst []float32, start, size []int, s *chunkScratch) er
 	})
 }
 
-// readPlanes reads a box of contiguous data plane by plane, including the gaps between the rows. A
+// readContiguousPlanes reads a box of contiguous data plane by plane, including the gaps between the rows. A
 // plane spans the last two dimensions.
-func (d *Dataset) readPlanes(dst []float32, start, size []int, s *chunkScratch) error {
+func (d *Dataset) readContiguousPlanes(dst []float32, start, size []int, s *chunkScratch) error {
 	last, width := len(size)-1, d.of.Size
 	height, long := size[last-1], d.shape[last]
 	s.stored = resizeBuffer(s.stored, ((height-1)*long+size[last])*width)
@@ -165,8 +165,8 @@ func (d *Dataset) setToFillValue(dst []float32) {
 	}
 }
 
-// readChunks reads a box of chunked data, chunk by chunk.
-func (d *Dataset) readChunks(dst []float32, start, size []int, s *chunkScratch) error {
+// readChunkedBox reads a box of chunked data, chunk by chunk.
+func (d *Dataset) readChunkedBox(dst []float32, start, size []int, s *chunkScratch) error {
 	rank, grid := len(size), d.chunksPerAxis()
 	first, count := make([]int, rank), make([]int, rank)
 	for k := range rank {

@@ -40,8 +40,8 @@ type writer struct {
 	pos int64
 }
 
-// write appends b and returns its position in the file.
-func (w *writer) write(b []byte) (pos uint64, err error) {
+// appendBytes appends b and returns its position in the file.
+func (w *writer) appendBytes(b []byte) (pos uint64, err error) {
 	pos = uint64(w.pos)
 	n, err := w.w.Write(b)
 	w.pos += int64(n)
@@ -57,7 +57,7 @@ func Write(w io.WriteSeeker, sets ...OutputDataset) error {
 	sets = slices.Clone(sets)
 	slices.SortFunc(sets, func(a, b OutputDataset) int { return bytes.Compare([]byte(a.Name), []byte(b.Name)) })
 	out := &writer{w: bufio.NewWriterSize(w, 1<<20)}
-	if _, err := out.write(make([]byte, superblockBytes)); err != nil {
+	if _, err := out.appendBytes(make([]byte, superblockBytes)); err != nil {
 		return err
 	}
 	headers := make([]uint64, len(sets))
@@ -119,35 +119,35 @@ func (w *writer) writeRootGroup(sets []OutputDataset, headers []uint64) (uint64,
 		heap = append(heap, make([]byte, 8-len(s.Name)%8)...)
 	}
 	symbols = padTo(symbols, 8+2*symbolsHalf*40)
-	data, err := w.write(heap)
+	data, err := w.appendBytes(heap)
 	if err != nil {
 		return 0, err
 	}
-	names, err := w.write(appendLE([]byte("HEAP"), uint32(0), uint64(len(heap)), uint64(1), data)) // 1: the heap has no free space
+	names, err := w.appendBytes(appendLE([]byte("HEAP"), uint32(0), uint64(len(heap)), uint64(1), data)) // 1: the heap has no free space
 	if err != nil {
 		return 0, err
 	}
-	node, err := w.write(symbols)
+	node, err := w.appendBytes(symbols)
 	if err != nil {
 		return 0, err
 	}
 	tree := appendLE([]byte("TREE"), byte(0), byte(0), uint16(1), uint64(none), uint64(none), uint64(0), node, last)
-	pos, err := w.write(padTo(tree, 24+2*groupHalf*8+(2*groupHalf+1)*8))
+	pos, err := w.appendBytes(padTo(tree, 24+2*groupHalf*8+(2*groupHalf+1)*8))
 	if err != nil {
 		return 0, err
 	}
-	return w.writeHeader(headerMessage{kind: messageSymbolTable, data: appendLE(nil, pos, names)})
+	return w.writeObjectHeader(headerMessage{kind: messageSymbolTable, data: appendLE(nil, pos, names)})
 }
 
 func padTo(b []byte, n int) []byte { return append(b, make([]byte, max(0, n-len(b)))...) }
 
-func (w *writer) writeHeader(all ...headerMessage) (uint64, error) {
+func (w *writer) writeObjectHeader(all ...headerMessage) (uint64, error) {
 	var body []byte
 	for _, m := range all {
 		data := padTo(m.data, (len(m.data)+7)/8*8)
 		body = append(appendLE(body, uint16(m.kind), uint16(len(data)), uint32(0)), data...)
 	}
-	return w.write(append(appendLE(nil, byte(1), byte(0), uint16(len(all)), uint32(1), uint32(len(body)), uint32(0)), body...))
+	return w.appendBytes(append(appendLE(nil, byte(1), byte(0), uint16(len(all)), uint32(1), uint32(len(body)), uint32(0)), body...))
 }
 
 // writeDataset writes a data set's values and then its header, and returns the header's position.
@@ -170,7 +170,7 @@ func (w *writer) writeDataset(s OutputDataset) (uint64, error) {
 		}
 		fill := []byte{2, 2, 2, 0} // version 2, late allocation, written if set, undefined
 		layout := appendLE(nil, byte(3), byte(1), pos, uint64(w.pos)-pos)
-		return w.writeHeader(append(all, headerMessage{kind: messageFill, data: fill}, headerMessage{kind: messageLayout, data: layout})...)
+		return w.writeObjectHeader(append(all, headerMessage{kind: messageFill, data: fill}, headerMessage{kind: messageLayout, data: layout})...)
 	}
 	tree, err := w.writeChunked(s)
 	if err != nil {
@@ -185,7 +185,7 @@ func (w *writer) writeDataset(s OutputDataset) (uint64, error) {
 		filter := appendLE(nil, byte(1), byte(1), uint16(0), uint32(0), uint16(filterDeflate), uint16(8), uint16(1), uint16(1))
 		all = append(all, headerMessage{kind: messageFilters, data: appendLE(append(filter, "deflate\x00"...), uint32(gzipLevel), uint32(0))})
 	}
-	return w.writeHeader(all...)
+	return w.writeObjectHeader(all...)
 }
 
 const gzipLevel = 4 // h5py's default
@@ -198,18 +198,18 @@ func (w *writer) writeContiguous(s OutputDataset) (uint64, error) {
 	copy(size[max(0, rank-2):], s.Shape[max(0, rank-2):])
 	first := uint64(w.pos)
 	err := forEachBox(s.Shape, size, func(start []int) error {
-		b, err := s.boxBytes(start, size)
+		b, err := s.encodeBox(start, size)
 		if err != nil {
 			return err
 		}
-		_, err = w.write(b)
+		_, err = w.appendBytes(b)
 		return err
 	})
 	return first, err
 }
 
-// boxBytes returns the box's values as bytes. Values beyond the shape of the data set are zero.
-func (s OutputDataset) boxBytes(start, size []int) ([]byte, error) {
+// encodeBox returns the box's values as bytes. Values beyond the shape of the data set are zero.
+func (s OutputDataset) encodeBox(start, size []int) ([]byte, error) {
 	inside, n, all := slices.Clone(size), 1, 1
 	for k := range size {
 		inside[k] = min(size[k], s.Shape[k]-start[k])
@@ -252,17 +252,17 @@ func forEachBox(shape, size []int, f func(start []int) error) error {
 	}
 }
 
-type treeEntry struct {
+type btreeEntry struct {
 	key   []byte
 	child uint64
 }
 
 // writeChunked writes the chunks and their B-tree (section III.A.1), and returns the B-tree's position.
 func (w *writer) writeChunked(s OutputDataset) (uint64, error) {
-	var level []treeEntry
+	var level []btreeEntry
 	var packed bytes.Buffer
 	err := forEachBox(s.Shape, s.Chunk, func(start []int) error {
-		b, err := s.boxBytes(start, s.Chunk)
+		b, err := s.encodeBox(start, s.Chunk)
 		if err != nil {
 			return err
 		}
@@ -278,8 +278,8 @@ func (w *writer) writeChunked(s OutputDataset) (uint64, error) {
 			}
 			b = packed.Bytes()
 		}
-		pos, err := w.write(b)
-		level = append(level, treeEntry{s.encodeChunkKey(uint32(len(b)), start), pos})
+		pos, err := w.appendBytes(b)
+		level = append(level, btreeEntry{s.encodeChunkKey(uint32(len(b)), start), pos})
 		return err
 	})
 	if err != nil {
@@ -292,7 +292,7 @@ func (w *writer) writeChunked(s OutputDataset) (uint64, error) {
 	}
 	end := s.encodeChunkKey(0, behind)
 	for depth := 0; ; depth++ {
-		var above []treeEntry
+		var above []btreeEntry
 		for i := 0; i < len(level); i += 2 * chunksHalf {
 			node := level[i:min(len(level), i+2*chunksHalf)]
 			// The nodes of a level are adjacent in the file and have the same size.
@@ -309,11 +309,11 @@ func (w *writer) writeChunked(s OutputDataset) (uint64, error) {
 			for _, e := range node {
 				b = appendLE(append(b, e.key...), e.child)
 			}
-			pos, err := w.write(padTo(append(b, after...), each))
+			pos, err := w.appendBytes(padTo(append(b, after...), each))
 			if err != nil {
 				return 0, err
 			}
-			above = append(above, treeEntry{node[0].key, pos})
+			above = append(above, btreeEntry{node[0].key, pos})
 		}
 		if level = above; len(level) == 1 {
 			return level[0].child, nil

@@ -47,10 +47,10 @@ type sourceFile struct {
 // isCopyName reports whether name is the name of a copy's folder, including a copy that is being removed.
 func isCopyName(name string) bool {
 	b, err := hex.DecodeString(strings.TrimSuffix(name, removedSuffix))
-	return err == nil && len(b) == copyKeyBytes
+	return err == nil && len(b) == copyNameHashBytes
 }
 
-const copyKeyBytes = 16 // length of a hash in names of copies
+const copyNameHashBytes = 16 // length of a hash in names of copies
 
 // listSources finds all files of the sources. It follows links within a source; a link out of its
 // source is an error.
@@ -71,7 +71,7 @@ func listSources(ctx context.Context, sources []string) (*sourceFiles, error) {
 			return nil, err
 		}
 	}
-	set.key = hex.EncodeToString(h.Sum(nil)[:copyKeyBytes])
+	set.key = hex.EncodeToString(h.Sum(nil)[:copyNameHashBytes])
 	return set, nil
 }
 

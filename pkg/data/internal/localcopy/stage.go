@@ -69,8 +69,8 @@ func Open(ctx context.Context, folder string, sources []string) (*Copy, error) {
 	return s, nil
 }
 
-// Path returns the path of source i in the copy.
-func (s *Copy) Path(i int) string { return filepath.Join(s.dir, dataName, s.base[i]) }
+// SourcePath returns the path of source i in the copy.
+func (s *Copy) SourcePath(i int) string { return filepath.Join(s.dir, dataName, s.base[i]) }
 
 // Dir returns the folder of the copy.
 func (s *Copy) Dir() string { return s.dir }

@@ -151,26 +151,26 @@ func TestStage(t *testing.T) {
 		if s.Copied {
 			copied++
 		}
-		if s.Bytes != 4+2+1+2+8 || s.Path(0) != all[0].Path(0) {
-			t.Errorf("%d bytes in %s", s.Bytes, s.Path(0))
+		if s.Bytes != 4+2+1+2+8 || s.SourcePath(0) != all[0].SourcePath(0) {
+			t.Errorf("%d bytes in %s", s.Bytes, s.SourcePath(0))
 		}
 	}
 	if copied != 1 || len(copies(t, folder)) != 1 {
 		t.Errorf("copied %d times: %v", copied, copies(t, folder))
 	}
 	for name, want := range map[string]string{"image/a.png": "aaaa", "image/b.png": "bb", "label/a.png": "1", "label/b.png": "bb"} {
-		if got, err := os.ReadFile(filepath.Join(all[0].Path(0), name)); err != nil || string(got) != want {
+		if got, err := os.ReadFile(filepath.Join(all[0].SourcePath(0), name)); err != nil || string(got) != want {
 			t.Errorf("%s is %q, %v", name, got, err)
 		}
 	}
-	if info, err := os.Stat(filepath.Join(all[0].Path(0), "empty")); err != nil || !info.IsDir() {
+	if info, err := os.Stat(filepath.Join(all[0].SourcePath(0), "empty")); err != nil || !info.IsDir() {
 		t.Errorf("empty folder: %v", err)
 	}
-	if got, err := os.ReadFile(all[0].Path(1)); err != nil || string(got) != "held out" {
+	if got, err := os.ReadFile(all[0].SourcePath(1)); err != nil || string(got) != "held out" {
 		t.Errorf("second source is %q, %v", got, err)
 	}
 	for i, s := range all {
-		if _, err := os.Stat(s.Path(0)); err != nil {
+		if _, err := os.Stat(s.SourcePath(0)); err != nil {
 			t.Errorf("the copy is gone before its last user ends: %v", err)
 		}
 		if err := s.Close(); err != nil {
@@ -194,10 +194,10 @@ func TestChangedSource(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := open(t, folder, from)
-	if got, err := os.ReadFile(filepath.Join(second.Path(0), "image", "a.png")); err != nil || string(got) != "changed" || !second.Copied {
+	if got, err := os.ReadFile(filepath.Join(second.SourcePath(0), "image", "a.png")); err != nil || string(got) != "changed" || !second.Copied {
 		t.Errorf("%q, %v", got, err)
 	}
-	if got, err := os.ReadFile(filepath.Join(first.Path(0), "image", "a.png")); err != nil || string(got) != "aaaa" {
+	if got, err := os.ReadFile(filepath.Join(first.SourcePath(0), "image", "a.png")); err != nil || string(got) != "aaaa" {
 		t.Errorf("the first user reads %q, %v", got, err)
 	}
 	if err := errors.Join(first.Close(), second.Close()); err != nil {
@@ -215,7 +215,7 @@ func TestKilledUser(t *testing.T) {
 		t.Error("the copy of a living process was not taken")
 	}
 	kill(t, user)
-	if _, err := os.Stat(s.Path(0)); err != nil || len(copies(t, folder)) != 1 {
+	if _, err := os.Stat(s.SourcePath(0)); err != nil || len(copies(t, folder)) != 1 {
 		t.Errorf("after the kill there is %v, want one copy: %v", copies(t, folder), err)
 	}
 	if err := s.Close(); err != nil {
@@ -285,7 +285,7 @@ func TestKilledCopier(t *testing.T) {
 	if r.err != nil {
 		t.Fatal(r.err)
 	}
-	if got, err := os.ReadFile(filepath.Join(r.s.Path(0), "image", "a.png")); err != nil || string(got) != "aaaa" || !r.s.Copied {
+	if got, err := os.ReadFile(filepath.Join(r.s.SourcePath(0), "image", "a.png")); err != nil || string(got) != "aaaa" || !r.s.Copied {
 		t.Errorf("%q, %v", got, err)
 	}
 	if err := r.s.Close(); err != nil {

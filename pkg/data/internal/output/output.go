@@ -6,14 +6,14 @@ import (
 	"os"
 )
 
-// A Writer is a file whose Write returns an error once its context is canceled, so that the encoding of a large
+// A CancelableFile is a file whose Write returns an error once its context is canceled, so that the encoding of a large
 // picture or volume can be interrupted.
-type Writer struct {
+type CancelableFile struct {
 	*os.File
 	Context context.Context
 }
 
-func (w Writer) Write(b []byte) (int, error) {
+func (w CancelableFile) Write(b []byte) (int, error) {
 	if err := w.Context.Err(); err != nil {
 		return 0, err
 	}

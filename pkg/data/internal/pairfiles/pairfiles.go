@@ -13,9 +13,9 @@ import (
 	"lockstep/pkg/data/survey"
 )
 
-// Name returns the name of the PNG file of sample i of n. The number is padded with zeros, so that
+// FileName returns the name of the PNG file of sample i of n. The number is padded with zeros, so that
 // sorted names are in the order of the samples.
-func Name(i, n int) string {
+func FileName(i, n int) string {
 	return fmt.Sprintf("%0*d.png", len(strconv.Itoa(max(n-1, 0))), i)
 }
 
@@ -39,7 +39,7 @@ func Write(ctx context.Context, dir string, n int, get func(i int) (img, mask im
 			return fmt.Errorf("write pair %d of %d: %w", i+1, n, err)
 		}
 		for k, m := range [2]image.Image{img, mask} {
-			if err := picture.WritePNG(ctx, filepath.Join(folder[k], Name(i, n)), m); err != nil {
+			if err := picture.WritePNG(ctx, filepath.Join(folder[k], FileName(i, n)), m); err != nil {
 				return fmt.Errorf("write pair %d of %d: %w", i+1, n, err)
 			}
 		}
@@ -51,7 +51,7 @@ func Write(ctx context.Context, dir string, n int, get func(i int) (img, mask im
 func checkNoOtherPictures(dir string, n int) error {
 	ours := map[string]bool{}
 	for i := range n {
-		ours[Name(i, n)] = true
+		ours[FileName(i, n)] = true
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {

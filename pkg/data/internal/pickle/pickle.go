@@ -110,8 +110,8 @@ func (a *Array) asInt() (i int64, ok bool) {
 	return 0, false
 }
 
-// allowedNames maps the Python names that a pickle may use to short names.
-var allowedNames = map[string]name{
+// allowedPythonNames maps the Python names that a pickle may use to short names.
+var allowedPythonNames = map[string]name{
 	"numpy.core.multiarray._reconstruct":  "reconstruct",
 	"numpy._core.multiarray._reconstruct": "reconstruct",
 	"numpy.core.multiarray.scalar":        "scalar",
@@ -252,7 +252,7 @@ func (r *unpickler) popN(n int) ([]any, error) {
 // allowedNames.
 func lookUpName(module, function string) (name, error) {
 	full := module + "." + function
-	n, ok := allowedNames[full]
+	n, ok := allowedPythonNames[full]
 	if !ok {
 		return "", fmt.Errorf("refused Python function %s: only numbers, text, lists, dicts and NumPy arrays are supported", strconv.Quote(full))
 	}

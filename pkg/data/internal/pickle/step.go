@@ -256,7 +256,7 @@ func (r *unpickler) executeCollectionOpcode(op byte) error {
 		if err != nil {
 			return err
 		}
-		return r.setItems(v)
+		return r.setDictItems(v)
 	}
 	v, err := r.popToMark()
 	if err != nil {
@@ -269,11 +269,11 @@ func (r *unpickler) executeCollectionOpcode(op byte) error {
 		r.push(&List{v})
 	case 'd':
 		r.push(&Dict{})
-		return r.setItems(v)
+		return r.setDictItems(v)
 	case 'e', 0x90:
 		return r.appendToList(v)
 	case 'u':
-		return r.setItems(v)
+		return r.setDictItems(v)
 	}
 	return nil
 }
@@ -291,7 +291,7 @@ func (r *unpickler) appendToList(v []any) error {
 	return nil
 }
 
-func (r *unpickler) setItems(v []any) error {
+func (r *unpickler) setDictItems(v []any) error {
 	top, err := r.top()
 	if err != nil {
 		return err

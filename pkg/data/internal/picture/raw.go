@@ -71,7 +71,7 @@ func ToRaw(ctx context.Context, img image.Image) (Raw, error) {
 		r.readRow(img, y)
 	}
 	if fractions {
-		r = r.Scale(0, 0xffff)
+		r = r.ScaleToBytes(0, 0xffff)
 	}
 	return r, nil
 }
@@ -139,25 +139,25 @@ func (r Raw) Gray() Raw {
 	case r.Words != nil:
 		g.Words = make([]uint16, n)
 		for i := range g.Words {
-			g.Words[i] = uint16(luminance(uint32(r.Words[i]), uint32(r.Words[n+i]), uint32(r.Words[2*n+i])) >> 16)
+			g.Words[i] = uint16(scaledLuminance(uint32(r.Words[i]), uint32(r.Words[n+i]), uint32(r.Words[2*n+i])) >> 16)
 		}
 	case !r.Colored:
 		g.Bytes = r.Bytes[:n]
 	default:
 		g.Bytes = make([]uint8, n)
 		for i := range g.Bytes {
-			g.Bytes[i] = uint8(luminance(uint32(r.Bytes[i])*0x101, uint32(r.Bytes[n+i])*0x101, uint32(r.Bytes[2*n+i])*0x101) >> 24)
+			g.Bytes[i] = uint8(scaledLuminance(uint32(r.Bytes[i])*0x101, uint32(r.Bytes[n+i])*0x101, uint32(r.Bytes[2*n+i])*0x101) >> 24)
 		}
 	}
 	return g
 }
 
-// luminance returns a 16-bit color's luminance times 2¹⁶, rounded as in color.GrayModel.
-func luminance(r, g, b uint32) uint32 { return 19595*r + 38470*g + 7471*b + 1<<15 }
+// scaledLuminance returns a 16-bit color's luminance times 2¹⁶, rounded as in color.GrayModel.
+func scaledLuminance(r, g, b uint32) uint32 { return 19595*r + 38470*g + 7471*b + 1<<15 }
 
-// Scale maps 16-bit values linearly to 0 to 255, rounded: lo becomes 0 and hi becomes 255. Values
+// ScaleToBytes maps 16-bit values linearly to 0 to 255, rounded: lo becomes 0 and hi becomes 255. Values
 // outside lo to hi are clamped.
-func (r Raw) Scale(lo, hi float64) Raw {
+func (r Raw) ScaleToBytes(lo, hi float64) Raw {
 	var table [1 << 16]uint8
 	for v := range table {
 		table[v] = uint8(min(max((float64(v)-lo)/(hi-lo), 0), 1)*255 + 0.5)
@@ -190,8 +190,8 @@ type Header struct {
 	Bits          int // 8 (also for fewer) or 16
 }
 
-// DescribeKind formats a number of channels and a number of bits per value, as in "16-bit RGB".
-func DescribeKind(channels, bits int) string {
+// DescribePixelFormat formats a number of channels and a number of bits per value, as in "16-bit RGB".
+func DescribePixelFormat(channels, bits int) string {
 	colors := "gray"
 	if channels > 1 {
 		colors = "RGB"
@@ -199,9 +199,9 @@ func DescribeKind(channels, bits int) string {
 	return fmt.Sprintf("%d-bit %s", bits, colors)
 }
 
-// headerBytes is the number of bytes that ReadHeader reads at first. That suffices for all headers
+// initialHeaderBytes is the number of bytes that ReadHeader reads at first. That suffices for all headers
 // except those with the preview that some cameras add.
-const headerBytes = 64 << 10
+const initialHeaderBytes = 64 << 10
 
 // ReadHeader reads the header of the picture file at path (see ReadFile). It does not detect damage
 // after the header.
@@ -210,12 +210,12 @@ func ReadHeader(ctx context.Context, dir, path string) (Header, error) {
 	if err != nil {
 		return Header{}, err
 	}
-	text := make([]byte, headerBytes)
+	text := make([]byte, initialHeaderBytes)
 	n, err := io.ReadFull(in, text)
 	if err = errors.Join(ignoreTruncation(err), in.Close()); err != nil {
 		return Header{}, err
 	}
-	if f, err := DetectFormat(text[:n]); err == nil && f.decode != nil && n == headerBytes {
+	if f, err := DetectFormat(text[:n]); err == nil && f.decode != nil && n == initialHeaderBytes {
 		if h, err := f.parseHeader(text); err == nil {
 			return h, nil
 		}

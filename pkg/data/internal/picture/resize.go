@@ -22,9 +22,9 @@ func NewResizer(edge, height, width int) *Resizer {
 	return &Resizer{edge: edge, from: image.Pt(width, height), scaler: draw.BiLinear.NewScaler(edge, edge, width, height)}
 }
 
-// largePicturePixels is the number of pixels from which on resizing can be canceled. Smaller
+// minCancelablePixels is the number of pixels from which on resizing can be canceled. Smaller
 // pictures take less than about a tenth of a second.
-const largePicturePixels = 1 << 22
+const minCancelablePixels = 1 << 22
 
 // Resize scales m to the square. If ctx is canceled, it returns the cause. The scaling of a large
 // picture then goes on in a goroutine, because it cannot be stopped.
@@ -38,7 +38,7 @@ func (r *Resizer) Resize(ctx context.Context, m image.Image) (image.Image, error
 		scaler.Scale(to, to.Bounds(), m, m.Bounds(), draw.Src, nil)
 		return to
 	}
-	if size := m.Bounds().Size(); size.X*size.Y < largePicturePixels {
+	if size := m.Bounds().Size(); size.X*size.Y < minCancelablePixels {
 		return scale(), nil
 	}
 	scaled := make(chan image.Image, 1)
@@ -51,9 +51,9 @@ func (r *Resizer) Resize(ctx context.Context, m image.Image) (image.Image, error
 	}
 }
 
-// WritePlanes writes the red, green and blue planes of m to dst. 8-bit values are divided by 255.
+// WriteRGBPlanes writes the red, green and blue planes of m to dst. 8-bit values are divided by 255.
 // Transparent pixels become black.
-func WritePlanes(dst []float32, m image.Image) {
+func WriteRGBPlanes(dst []float32, m image.Image) {
 	b := m.Bounds()
 	rgba, ok := m.(*image.RGBA)
 	if !ok {
@@ -66,14 +66,14 @@ func WritePlanes(dst []float32, m image.Image) {
 	for y := range b.Dy() {
 		line := rgba.Pix[y*rgba.Stride:][:4*b.Dx()]
 		for ; len(line) >= 4; line = line[4:] {
-			red[k], green[k], blue[k] = scale.ToUnit[line[0]], scale.ToUnit[line[1]], scale.ToUnit[line[2]]
+			red[k], green[k], blue[k] = scale.ByteToUnit[line[0]], scale.ByteToUnit[line[1]], scale.ByteToUnit[line[2]]
 			k++
 		}
 	}
 }
 
-// Interleave converts red, green and blue planes to an image.RGBA.
-func Interleave(planes []uint8, height, width int) *image.RGBA {
+// InterleaveRGB converts red, green and blue planes to an image.RGBA.
+func InterleaveRGB(planes []uint8, height, width int) *image.RGBA {
 	m := image.NewRGBA(image.Rect(0, 0, width, height))
 	n := height * width
 	for k := range n {

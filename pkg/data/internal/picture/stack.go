@@ -9,9 +9,9 @@ import (
 	"lockstep/pkg/data/internal/tiff"
 )
 
-// ParseStack parses a TIFF file in dir without decoding its pages, and checks that they have equal
+// ParseTIFFStack parses a TIFF file in dir without decoding its pages, and checks that they have equal
 // sizes. size is the number of pages, the height and the width.
-func ParseStack(ctx context.Context, dir, path string) (f *tiff.File, size [3]int, err error) {
+func ParseTIFFStack(ctx context.Context, dir, path string) (f *tiff.File, size [3]int, err error) {
 	text, err := ReadFile(ctx, dir, path)
 	if err != nil {
 		return nil, size, err
@@ -34,8 +34,8 @@ func ParseStack(ctx context.Context, dir, path string) (f *tiff.File, size [3]in
 	return f, [3]int{len(f.Pages), f.Pages[0].Height, f.Pages[0].Width}, nil
 }
 
-// DecodeStack decodes all pages of f. path is for error messages.
-func DecodeStack(ctx context.Context, f *tiff.File, path string) (v []float32, err error) {
+// DecodeTIFFStack decodes all pages of f. path is for error messages.
+func DecodeTIFFStack(ctx context.Context, f *tiff.File, path string) (v []float32, err error) {
 	for i := range f.Pages {
 		page, err := f.DecodeValues(ctx, i)
 		if ctx.Err() != nil {

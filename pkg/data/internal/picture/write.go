@@ -15,11 +15,11 @@ import (
 // WriteTIFF writes m, compressed, as a TIFF file.
 func WriteTIFF(ctx context.Context, path string, m image.Image) error {
 	return wholefile.WriteUnsynced(path, 0o666, func(f *os.File) error {
-		return tiff.Encode(output.Writer{File: f, Context: ctx}, m, &tiff.Options{Compression: tiff.Deflate, Predictor: true})
+		return tiff.Encode(output.CancelableFile{File: f, Context: ctx}, m, &tiff.Options{Compression: tiff.Deflate, Predictor: true})
 	})
 }
 
 // WritePNG writes m as a PNG file.
 func WritePNG(ctx context.Context, path string, m image.Image) error {
-	return wholefile.WriteUnsynced(path, 0o666, func(f *os.File) error { return png.Encode(output.Writer{File: f, Context: ctx}, m) })
+	return wholefile.WriteUnsynced(path, 0o666, func(f *os.File) error { return png.Encode(output.CancelableFile{File: f, Context: ctx}, m) })
 }

@@ -18,10 +18,10 @@ type Rules struct {
 	Foreground    string
 }
 
-// Check returns the number of channels of the pairs' images, and notes about how they are read. s
+// InspectPairs returns the number of channels of the pairs' images, and notes about how they are read. s
 // contains the facts of the files. It returns an error if a file cannot be read by the rules of c.
 // If s was read from headers only, Check skips what depends on pixels.
-func (c Rules) Check(dir string, pairs []survey.Pair, s survey.Survey) (channels int, notes []string, err error) {
+func (c Rules) InspectPairs(dir string, pairs []survey.Pair, s survey.Survey) (channels int, notes []string, err error) {
 	for i, f := range s.Images {
 		if f.Transparent {
 			return 0, nil, fmt.Errorf("image %s has transparent pixels: save it without an alpha channel (for example, in ImageMagick, with convert -background white -alpha remove)", pairs[i].Image)
@@ -100,5 +100,5 @@ func (c Rules) ImageBytes(r picture.Raw) []uint8 {
 	if len(c.Range) != 2 {
 		return make([]uint8, len(r.Words))
 	}
-	return r.Scale(c.Range[0], c.Range[1]).Bytes
+	return r.ScaleToBytes(c.Range[0], c.Range[1]).Bytes
 }

@@ -85,9 +85,9 @@ func (c Rules) MaskLevels() []uint8 {
 	return levels
 }
 
-// classOfValue returns for each possible mask value its class index, or data.Ignored, and whether
+// classByMaskValue returns for each possible mask value its class index, or data.Ignored, and whether
 // MaskValues contains the value.
-func (c Rules) classOfValue() (index [256]uint8, known [256]bool) {
+func (c Rules) classByMaskValue() (index [256]uint8, known [256]bool) {
 	classes := c.MaskClasses()
 	for v, name := range c.MaskValues {
 		index[v], known[v] = ignored, true
@@ -108,13 +108,13 @@ func (c Rules) CheckMask(path string, f survey.Facts) error {
 	case f.Transparent:
 		return fmt.Errorf("mask %s has transparent pixels: save it without an alpha channel (for example, in ImageMagick, with convert -alpha off)", path)
 	case f.Palette && f.Vivid && len(c.MaskValues) == 0 && len(levels) > 2:
-		return fmt.Errorf("mask %s has a palette and the %s: name them in data.mask_values, for example %s", path, DescribeLevels(levels, f.MorePixels), Rules{MaskValues: ProposeValues(levels)}.FormatMaskValues())
+		return fmt.Errorf("mask %s has a palette and the %s: name them in data.mask_values, for example %s", path, DescribeMaskValues(levels, f.MorePixels), Rules{MaskValues: ProposeMaskValues(levels)}.FormatMaskValues())
 	case f.Vivid && !f.Palette:
 		return fmt.Errorf("mask %s has colors: save it in gray, with black and white for two classes, or with one gray level or one index of a palette per class and their names in data.mask_values", path)
 	case len(c.MaskValues) == 0:
 		return nil
 	}
-	_, known := c.classOfValue()
+	_, known := c.classByMaskValue()
 	unknown, pixels := []int{}, f.MorePixels
 	for _, v := range levels {
 		if v > 255 || !known[v] {
@@ -124,13 +124,13 @@ func (c Rules) CheckMask(path string, f survey.Facts) error {
 	}
 	if pixels > 0 {
 		return fmt.Errorf("mask %s has the %s in %s, which data.mask_values (%s) does not name: name each value there, with the name %s if its pixels shall not count, or correct the mask",
-			path, DescribeLevels(unknown, f.MorePixels), english.FormatCount(pixels, "pixel"), c.FormatMaskValues(), classIgnore)
+			path, DescribeMaskValues(unknown, f.MorePixels), english.FormatCount(pixels, "pixel"), c.FormatMaskValues(), classIgnore)
 	}
 	return nil
 }
 
-// DescribeLevels lists mask values, as in "values 0, 1 and 2". If more is positive, it adds "others".
-func DescribeLevels(levels []int, more int) string {
+// DescribeMaskValues lists mask values, as in "values 0, 1 and 2". If more is positive, it adds "others".
+func DescribeMaskValues(levels []int, more int) string {
 	const most = 8
 	var list []string
 	for _, v := range levels[:min(most, len(levels))] {
@@ -145,8 +145,8 @@ func DescribeLevels(levels []int, more int) string {
 	return "values " + english.JoinAnd(list)
 }
 
-// ProposeValues proposes a MaskValues for masks with the given values, which must be in ascending order.
-func ProposeValues(levels []int) map[int]string {
+// ProposeMaskValues proposes a MaskValues for masks with the given values, which must be in ascending order.
+func ProposeMaskValues(levels []int) map[int]string {
 	values := map[int]string{}
 	for i, v := range levels {
 		switch {
@@ -170,10 +170,10 @@ func (c Rules) FormatMaskValues() string {
 	return "{" + strings.Join(list, ", ") + "}"
 }
 
-// ReadClasses returns the class index of each pixel of a mask, which must have passed CheckMask.
+// MaskClassIndices returns the class index of each pixel of a mask, which must have passed CheckMask.
 // Without MaskValues, the index is 1 for the foreground and 0 for the background, and grey counts
 // the values that are neither nearly black nor nearly white.
-func (c Rules) ReadClasses(r picture.Raw) (classes []uint8, grey int) {
+func (c Rules) MaskClassIndices(r picture.Raw) (classes []uint8, grey int) {
 	if len(c.MaskValues) == 0 {
 		g := r.Gray()
 		if g.Words != nil {
@@ -184,7 +184,7 @@ func (c Rules) ReadClasses(r picture.Raw) (classes []uint8, grey int) {
 		}
 		return g.Bytes, Binarize(g.Bytes, c.Foreground == "black")
 	}
-	index, _ := c.classOfValue()
+	index, _ := c.classByMaskValue()
 	values := r.Indices
 	if values == nil {
 		g := r.Gray()
@@ -223,19 +223,19 @@ func Binarize(mask []uint8, inverted bool) (grey int) {
 	return grey
 }
 
-// maxClassLevels is the largest number of different values in masks with classes. Masks with more
+// maxClassMaskValues is the largest number of different values in masks with classes. Masks with more
 // values have soft edges, or a number for each object.
-const maxClassLevels = 32
+const maxClassMaskValues = 32
 
-// AllLevels returns the different values of all masks. It returns nil if there are more than
+// DistinctMaskValues returns the different values of all masks. It returns nil if there are more than
 // maxClassLevels.
-func AllLevels(masks []survey.Facts) []int {
+func DistinctMaskValues(masks []survey.Facts) []int {
 	all := map[int]bool{}
 	for _, f := range masks {
 		for v := range f.Levels {
 			all[v] = true
 		}
-		if f.MorePixels > 0 || len(all) > maxClassLevels {
+		if f.MorePixels > 0 || len(all) > maxClassMaskValues {
 			return nil
 		}
 	}

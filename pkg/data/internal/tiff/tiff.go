@@ -371,7 +371,7 @@ func (f *File) decodePage(ctx context.Context, p Page) ([]float32, error) {
 		if !tiled {
 			rows = min(height, p.Height-top)
 		}
-		b, err := f.decompressBlock(p, int64(offsets[k]), int64(sizes[k]), rows*width*of.Size)
+		b, err := f.decompressStripOrTile(p, int64(offsets[k]), int64(sizes[k]), rows*width*of.Size)
 		if err != nil {
 			return nil, err
 		}
@@ -400,9 +400,9 @@ func (f *File) decodePage(ctx context.Context, p Page) ([]float32, error) {
 	return v, nil
 }
 
-// decompressBlock reads the strip or tile at position pos, which has size bytes, and decompresses it
+// decompressStripOrTile reads the strip or tile at position pos, which has size bytes, and decompresses it
 // to n bytes.
-func (f *File) decompressBlock(p Page, pos, size int64, n int) ([]byte, error) {
+func (f *File) decompressStripOrTile(p Page, pos, size int64, n int) ([]byte, error) {
 	if pos+size > int64(len(f.text)) {
 		return nil, fmt.Errorf("strip or tile at byte %d has %d bytes, which exceeds the file of %d bytes: the file is truncated; copy it again", pos, size, len(f.text))
 	}
@@ -423,7 +423,7 @@ func (f *File) decompressBlock(p Page, pos, size int64, n int) ([]byte, error) {
 		}
 		r = z
 	case compressionPackBits:
-		return unpackBits(b, n)
+		return decodePackBits(b, n)
 	default: // none, see checkCompression
 		r = bytes.NewReader(b)
 	}
@@ -434,8 +434,8 @@ func (f *File) decompressBlock(p Page, pos, size int64, n int) ([]byte, error) {
 	return out, nil
 }
 
-// unpackBits decompresses PackBits data (section 9) to n bytes.
-func unpackBits(b []byte, n int) ([]byte, error) {
+// decodePackBits decompresses PackBits data (section 9) to n bytes.
+func decodePackBits(b []byte, n int) ([]byte, error) {
 	out := make([]byte, 0, n)
 	for len(out) < n {
 		if len(b) < 2 {

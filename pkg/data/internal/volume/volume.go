@@ -25,14 +25,14 @@ type Options struct {
 
 // Files contains open files of boxes. Each box has an input [C,D,H,W] and a target [C',D,H,W].
 type Files struct {
-	Boxes         []Box
+	Boxes         []MaskedVolume
 	Image, Target []int // the shapes
 	Paths         []string
 	files         []io.Closer
 }
 
-// Box is an input and a target.
-type Box struct {
+// MaskedVolume is an input and a target.
+type MaskedVolume struct {
 	Name          string
 	Image, Target Reader
 }
@@ -127,7 +127,7 @@ func (v *Files) addHDF5(path string, open openFunc, o Options) error {
 		}
 		both[i] = hdf5Volume{d.Reader()}
 	}
-	return v.addBox(path, both[0], both[1], o)
+	return v.addVolumePair(path, both[0], both[1], o)
 }
 
 // addNPY adds the box in two files of dir: prefix+inputName+".npy" contains the input, and
@@ -157,12 +157,12 @@ func (v *Files) addNPY(dir string, open openFunc, prefix, inputName string, o Op
 		}
 		both[i] = npyVolume{f}
 	}
-	return v.addBox(filepath.Join(dir, prefix+inputName+".npy"), both[0], both[1], o)
+	return v.addVolumePair(filepath.Join(dir, prefix+inputName+".npy"), both[0], both[1], o)
 }
 
-// addBox adds a box. It returns an error if the shape of the input or the target is invalid, or
+// addVolumePair adds a box. It returns an error if the shape of the input or the target is invalid, or
 // differs from the first box's.
-func (v *Files) addBox(path string, image, target Reader, o Options) error {
+func (v *Files) addVolumePair(path string, image, target Reader, o Options) error {
 	is, ts := image.Shape(), target.Shape()
 	for _, c := range []struct {
 		name  string
@@ -178,7 +178,7 @@ func (v *Files) addBox(path string, image, target Reader, o Options) error {
 			return fmt.Errorf("%s: %s is empty (shape %v)", path, c.name, c.shape)
 		}
 	}
-	if !window.IsAligned(is, ts) {
+	if !window.AreShapesAligned(is, ts) {
 		return fmt.Errorf("%s: %s has size %s, but %s has size %s: make them equal", path, o.Input, window.FormatSize(is[1:]), o.Target, window.FormatSize(ts[1:]))
 	}
 	if len(v.Boxes) == 0 {
@@ -187,7 +187,7 @@ func (v *Files) addBox(path string, image, target Reader, o Options) error {
 	if !slices.Equal(is, v.Image) || !slices.Equal(ts, v.Target) {
 		return fmt.Errorf("%s: input and target have shapes %v and %v, but the shapes in %s are %v and %v: all volumes must have the same shapes", path, is, ts, v.Boxes[0].Name, v.Image, v.Target)
 	}
-	v.Boxes = append(v.Boxes, Box{path, image, target})
+	v.Boxes = append(v.Boxes, MaskedVolume{path, image, target})
 	return nil
 }
 

@@ -14,8 +14,8 @@ import (
 	"lockstep/pkg/internal/wholefile"
 )
 
-// Array is a data set [C,D,H,W] of an HDF5 file.
-type Array struct {
+// NamedArray is a data set [C,D,H,W] of an HDF5 file.
+type NamedArray struct {
 	Name   string
 	Shape  []int
 	Values []float32
@@ -23,7 +23,7 @@ type Array struct {
 
 // WriteHDF5 writes arrays to an HDF5 file. If chunk is 0, the data are contiguous. Otherwise they are
 // in chunks with that edge, each with all channels, and zip says whether the chunks are compressed.
-func WriteHDF5(ctx context.Context, path string, chunk int, zip bool, arrays ...Array) error {
+func WriteHDF5(ctx context.Context, path string, chunk int, zip bool, arrays ...NamedArray) error {
 	var sets []hdf5.OutputDataset
 	for _, a := range arrays {
 		s := hdf5.OutputDataset{Name: a.Name, Shape: a.Shape, Values: a.newCopier()}
@@ -33,12 +33,12 @@ func WriteHDF5(ctx context.Context, path string, chunk int, zip bool, arrays ...
 		}
 		sets = append(sets, s)
 	}
-	return wholefile.Write(path, 0o666, func(f *os.File) error { return hdf5.Write(output.Writer{File: f, Context: ctx}, sets...) })
+	return wholefile.Write(path, 0o666, func(f *os.File) error { return hdf5.Write(output.CancelableFile{File: f, Context: ctx}, sets...) })
 }
 
 // newCopier returns a function for hdf5.OutputDataset.Values that copies boxes of a.
-func (a Array) newCopier() func(dst []float32, start, size []int) error {
-	plane := window.Count(a.Shape[1:])
+func (a NamedArray) newCopier() func(dst []float32, start, size []int) error {
+	plane := window.ElementCount(a.Shape[1:])
 	return func(dst []float32, start, size []int) error {
 		w := window.Window{Start: [3]int(start[1:]), Size: [3]int(size[1:])}
 		window.Copy(dst, a.Values[start[0]*plane:], append([]int{size[0]}, a.Shape[1:]...), w)
@@ -55,7 +55,7 @@ func WriteNPY(ctx context.Context, path string, v []float32, shape []int) error 
 // are several channels, the last dimension of shape is the channels.
 func WriteArray(ctx context.Context, path string, v []float32, channels int, shape []int) error {
 	return wholefile.Write(path, 0o666, func(f *os.File) error {
-		w := bufio.NewWriterSize(output.Writer{File: f, Context: ctx}, 1<<20)
+		w := bufio.NewWriterSize(output.CancelableFile{File: f, Context: ctx}, 1<<20)
 		if err := npy.WriteHeader(w, shape); err != nil {
 			return err
 		}

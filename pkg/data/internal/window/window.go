@@ -35,9 +35,9 @@ func SpatialSize(shape []int) (size [3]int, ok bool) {
 	return [3]int{}, false
 }
 
-// IsAligned reports whether a target of the given shape has values for each pixel or voxel of the
+// AreShapesAligned reports whether a target of the given shape has values for each pixel or voxel of the
 // image. Such a target must be cropped, mirrored and rotated with the image.
-func IsAligned(image, target []int) bool {
+func AreShapesAligned(image, target []int) bool {
 	return (len(image) == 3 || len(image) == 4) && len(image) == len(target) && slices.Equal(image[1:], target[1:])
 }
 
@@ -69,8 +69,8 @@ func CheckBuffers(sample string, image, target []float32, imageValues, targetVal
 	return nil
 }
 
-// Count returns the number of elements of an array of the given shape.
-func Count(shape []int) int {
+// ElementCount returns the number of elements of an array of the given shape.
+func ElementCount(shape []int) int {
 	n := 1
 	for _, v := range shape {
 		n *= v

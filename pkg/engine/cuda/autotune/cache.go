@@ -54,9 +54,9 @@ type Cache struct {
 	saved   time.Time
 }
 
-// saveInterval limits how long Put keeps choices only in memory, so that a process killed
+// cacheSaveInterval limits how long Put keeps choices only in memory, so that a process killed
 // while it tunes loses little work.
-const saveInterval = 10 * time.Second
+const cacheSaveInterval = 10 * time.Second
 
 // CacheFolder returns the folder of tuning files. It returns "" if the cache is turned off or
 // there is no suitable folder.
@@ -116,12 +116,12 @@ func (c *Cache) Get(key string) (Choice, bool) {
 }
 
 // Put sets the choice for a convolution. It saves the file if the last save was more than
-// saveInterval ago. It ignores a failure to save, whose only cost is that the next process
+// cacheSaveInterval ago. It ignores a failure to save, whose only cost is that the next process
 // tunes again.
 func (c *Cache) Put(key string, v Choice) {
 	c.mu.Lock()
 	c.choices[key] = v
-	due := time.Since(c.saved) > saveInterval
+	due := time.Since(c.saved) > cacheSaveInterval
 	c.mu.Unlock()
 	if due {
 		_ = c.Save()

@@ -112,7 +112,7 @@ func TestCacheSavesNowAndThen(t *testing.T) {
 	if c := OpenCache(dir, "key"); len(c.choices) != 0 {
 		t.Error("every choice is written by itself")
 	}
-	c.saved = c.saved.Add(-2 * saveInterval)
+	c.saved = c.saved.Add(-2 * cacheSaveInterval)
 	c.Put("second", Choice{Plan: "b"})
 	if c := OpenCache(dir, "key"); len(c.choices) != 2 {
 		t.Errorf("%d choices are on disk, want 2", len(c.choices))

@@ -22,9 +22,9 @@ func (a Bias) Launches(t ElementType) ([]Launch, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	m := newTiling(a.Rows, a.Channels, mapBlocks)
+	m := newMatrixLaunchTiling(a.Rows, a.Channels, mapBlocks)
 	var l launchList
-	l.addTyped(t, "bias_act", m.grid, m.block, 0,
+	l.addTypedLaunch(t, "bias_act", m.grid, m.block, 0,
 		a.X.Data, a.X.Pitch, a.Bias, a.Add.Data, a.Add.Pitch, a.Y.Data, a.Y.Pitch,
 		int64Arg(a.Rows), int64Arg(m.rowsPerChunk), a.Channels, a.ReLU)
 	return l.result()
@@ -56,12 +56,12 @@ func (a BiasGrad) Launches(t ElementType) ([]Launch, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	r := newTiling(a.Rows, a.Channels, reduceBlocks)
+	r := newMatrixLaunchTiling(a.Rows, a.Channels, reduceBlocks)
 	var l launchList
-	l.addTyped(t, "bias_backward", r.grid, r.block, r.sharedBytes(vector),
+	l.addTypedLaunch(t, "bias_backward", r.grid, r.block, r.reductionSharedBytes(vector),
 		a.DY.Data, a.DY.Pitch, a.Y.Data, a.Y.Pitch, a.DX.Data, a.DX.Pitch, a.Partial,
 		int64Arg(a.Rows), int64Arg(r.rowsPerChunk), a.Channels)
-	l.addSumChunks(a.Partial, a.Channels, r.chunks, a.DBias, a.Channels, 0, 0)
+	l.addColumnSumLaunch(a.Partial, a.Channels, r.chunks, a.DBias, a.Channels, 0, 0)
 	return l.result()
 }
 
@@ -73,10 +73,10 @@ type ElementwiseOp struct {
 	Acc            FeatureMap // optional, for the backward operations: added to Y
 }
 
-// launch returns the launch of the named kernel. The kernel's arguments are maps, then the
+// newLaunches returns the launch of the named kernel. The kernel's arguments are maps, then the
 // geometry, then more. op names the operation in errors. If binary is set, the operation reads
 // B.
-func (a ElementwiseOp) launch(t ElementType, op, kernel string, binary bool, maps []FeatureMap, more ...any) ([]Launch, error) {
+func (a ElementwiseOp) newLaunches(t ElementType, op, kernel string, binary bool, maps []FeatureMap, more ...any) ([]Launch, error) {
 	c := argChecker{op: op}
 	c.requirePositive("rows", a.Rows)
 	c.requireChannels(a.Channels)
@@ -93,28 +93,28 @@ func (a ElementwiseOp) launch(t ElementType, op, kernel string, binary bool, map
 	for _, m := range maps {
 		args = append(args, m.Data, m.Pitch)
 	}
-	m := newTiling(a.Rows, a.Channels, mapBlocks)
+	m := newMatrixLaunchTiling(a.Rows, a.Channels, mapBlocks)
 	args = append(append(args, int64Arg(a.Rows), int64Arg(m.rowsPerChunk), a.Channels), more...)
 	var l launchList
-	l.addTyped(t, kernel, m.grid, m.block, 0, args...)
+	l.addTypedLaunch(t, kernel, m.grid, m.block, 0, args...)
 	return l.result()
 }
 
 // ReLU returns the launch of Y = max(0, A), where NaN stays NaN. Memory traffic: 2 passes.
 func (a ElementwiseOp) ReLU(t ElementType) ([]Launch, error) {
-	return a.launch(t, "relu", "relu", false, []FeatureMap{a.A, a.Y})
+	return a.newLaunches(t, "relu", "relu", false, []FeatureMap{a.A, a.Y})
 }
 
 // ReLUBackward returns the launch of Y = B + Acc where A > 0 and Y = Acc elsewhere. A is
 // the output of the ReLU, and B is the gradient of that output. Memory traffic: 3 passes, 4
 // with Acc.
 func (a ElementwiseOp) ReLUBackward(t ElementType) ([]Launch, error) {
-	return a.launch(t, "relu backward", "relu_backward", true, []FeatureMap{a.A, a.B, a.Acc, a.Y})
+	return a.newLaunches(t, "relu backward", "relu_backward", true, []FeatureMap{a.A, a.B, a.Acc, a.Y})
 }
 
 // Add returns the launch of Y = A + B. Memory traffic: 3 passes.
 func (a ElementwiseOp) Add(t ElementType) ([]Launch, error) {
-	return a.launch(t, "add", "add", true, []FeatureMap{a.A, a.B, a.Y})
+	return a.newLaunches(t, "add", "add", true, []FeatureMap{a.A, a.B, a.Y})
 }
 
 // ChannelCopy describes a copy of Rows × Channels elements between two maps with different
@@ -140,7 +140,7 @@ func (a ChannelCopy) Launches(t ElementType) ([]Launch, error) {
 	}
 	grid, block := flatGrid(a.Rows*a.Channels, vector)
 	var l launchList
-	l.addTyped(t, "copy_channels", grid, block, 0, a.Src, a.SrcPitch, a.Dst, a.DstPitch, int64Arg(a.Rows), a.Channels)
+	l.addTypedLaunch(t, "copy_channels", grid, block, 0, a.Src, a.SrcPitch, a.Dst, a.DstPitch, int64Arg(a.Rows), a.Channels)
 	return l.result()
 }
 
@@ -169,13 +169,13 @@ func (a Padding) Launches(t ElementType) ([]Launch, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	grid, block := Pooling{Batch: a.Batch, Channels: a.Channels}.lineGrid(a.Out)
+	grid, block := Pooling{Batch: a.Batch, Channels: a.Channels}.lineLaunchGrid(a.Out)
 	args := []any{a.X.Data, a.X.Pitch, a.Acc.Data, a.Acc.Pitch, a.Y.Data, a.Y.Pitch, a.Channels, a.Batch}
 	for _, s := range [][3]int{a.In, a.Out, a.Shift} {
 		args = append(args, s[0], s[1], s[2])
 	}
 	var l launchList
-	l.addTyped(t, "pad", grid, block, 0, args...)
+	l.addTypedLaunch(t, "pad", grid, block, 0, args...)
 	return l.result()
 }
 
@@ -194,7 +194,7 @@ type Pooling struct {
 	Index               Pointer    // one byte per element of y, [rows of y][Channels]: the position of the maximum in the window; forward: 0 if it is not needed
 }
 
-func (a Pooling) check(c *argChecker) {
+func (a Pooling) checkArgs(c *argChecker) {
 	c.requirePositive("batch", a.Batch)
 	c.requireChannels(a.Channels)
 	taps := 1
@@ -218,9 +218,9 @@ func (a Pooling) windowArgs() []any {
 	return v
 }
 
-// lineGrid returns the grid and the block for a kernel that processes a map of the given size
+// lineLaunchGrid returns the grid and the block for a kernel that processes a map of the given size
 // line by line.
-func (a Pooling) lineGrid(size [3]int) (grid, block [3]uint32) {
+func (a Pooling) lineLaunchGrid(size [3]int) (grid, block [3]uint32) {
 	vectors := a.Channels / vector
 	bx := min(vectors, 64)
 	by := min(blockThreads/bx, size[2])
@@ -233,15 +233,15 @@ func (a Pooling) lineGrid(size [3]int) (grid, block [3]uint32) {
 // output.
 func (a Pooling) Forward(t ElementType) ([]Launch, error) {
 	c := argChecker{op: "max pool"}
-	a.check(&c)
+	a.checkArgs(&c)
 	c.requireMap("x", a.X, a.Channels)
 	c.requireMap("y", a.Y, a.Channels)
 	if c.err != nil {
 		return nil, c.err
 	}
-	grid, block := a.lineGrid(a.Out)
+	grid, block := a.lineLaunchGrid(a.Out)
 	var l launchList
-	l.addTyped(t, "max_pool", grid, block, 0, append(append([]any{a.X.Data, a.X.Pitch, a.Y.Data, a.Y.Pitch, a.Index, a.Channels}, a.windowArgs()...), a.PadZeros)...)
+	l.addTypedLaunch(t, "max_pool", grid, block, 0, append(append([]any{a.X.Data, a.X.Pitch, a.Y.Data, a.Y.Pitch, a.Index, a.Channels}, a.windowArgs()...), a.PadZeros)...)
 	return l.result()
 }
 
@@ -250,7 +250,7 @@ func (a Pooling) Forward(t ElementType) ([]Launch, error) {
 // Each element of dy, index and dx is read or written once in memory.
 func (a Pooling) Backward(t ElementType) ([]Launch, error) {
 	c := argChecker{op: "max pool backward"}
-	a.check(&c)
+	a.checkArgs(&c)
 	c.requireMap("dy", a.DY, a.Channels)
 	c.requireMap("dx", a.DX, a.Channels)
 	c.requireOptionalMap("acc", a.Acc, a.Channels)
@@ -258,8 +258,8 @@ func (a Pooling) Backward(t ElementType) ([]Launch, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	grid, block := a.lineGrid(a.In)
+	grid, block := a.lineLaunchGrid(a.In)
 	var l launchList
-	l.addTyped(t, "max_pool_backward", grid, block, 0, append([]any{a.DY.Data, a.DY.Pitch, a.Index, a.Acc.Data, a.Acc.Pitch, a.DX.Data, a.DX.Pitch, a.Channels}, a.windowArgs()...)...)
+	l.addTypedLaunch(t, "max_pool_backward", grid, block, 0, append([]any{a.DY.Data, a.DY.Pitch, a.Index, a.Acc.Data, a.Acc.Pitch, a.DX.Data, a.DX.Pitch, a.Channels}, a.windowArgs()...)...)
 	return l.result()
 }

@@ -12,7 +12,7 @@ type GlobalAvgPool struct {
 // Forward returns the launch of global_avg_pool. Memory traffic: 1 pass over x.
 func (a GlobalAvgPool) Forward(t ElementType) ([]Launch, error) {
 	c := argChecker{op: "global average pool"}
-	a.check(&c)
+	a.checkArgs(&c)
 	c.requireMap("x", a.X, a.Channels)
 	c.requireMap("y", a.Y, a.Channels)
 	c.require(a.Batch <= gridLimit, "got %d samples, want at most %d", a.Batch, gridLimit)
@@ -23,7 +23,7 @@ func (a GlobalAvgPool) Forward(t ElementType) ([]Launch, error) {
 	bx := min(vectors, 32)
 	by := max(1, min(blockThreads/bx, a.Points))
 	var l launchList
-	l.addTyped(t, "global_avg_pool", [3]uint32{uint32((vectors + bx - 1) / bx), uint32(a.Batch), 1}, [3]uint32{uint32(bx), uint32(by), 1}, uint32(4*vector*bx*by),
+	l.addTypedLaunch(t, "global_avg_pool", [3]uint32{uint32((vectors + bx - 1) / bx), uint32(a.Batch), 1}, [3]uint32{uint32(bx), uint32(by), 1}, uint32(4*vector*bx*by),
 		a.X.Data, a.X.Pitch, a.Y.Data, a.Y.Pitch, int64Arg(a.Points), a.Channels)
 	return l.result()
 }
@@ -32,7 +32,7 @@ func (a GlobalAvgPool) Forward(t ElementType) ([]Launch, error) {
 // of dx.
 func (a GlobalAvgPool) Backward(t ElementType) ([]Launch, error) {
 	c := argChecker{op: "global average pool backward"}
-	a.check(&c)
+	a.checkArgs(&c)
 	c.requireMap("dy", a.DY, a.Channels)
 	c.requireMap("dx", a.DX, a.Channels)
 	c.requireOptionalMap("acc", a.Acc, a.Channels)
@@ -40,14 +40,14 @@ func (a GlobalAvgPool) Backward(t ElementType) ([]Launch, error) {
 		return nil, c.err
 	}
 	rows := a.Batch * a.Points
-	m := newTiling(rows, a.Channels, mapBlocks)
+	m := newMatrixLaunchTiling(rows, a.Channels, mapBlocks)
 	var l launchList
-	l.addTyped(t, "global_avg_pool_backward", m.grid, m.block, 0,
+	l.addTypedLaunch(t, "global_avg_pool_backward", m.grid, m.block, 0,
 		a.DY.Data, a.DY.Pitch, a.Acc.Data, a.Acc.Pitch, a.DX.Data, a.DX.Pitch, int64Arg(a.Points), int64Arg(rows), int64Arg(m.rowsPerChunk), a.Channels)
 	return l.result()
 }
 
-func (a GlobalAvgPool) check(c *argChecker) {
+func (a GlobalAvgPool) checkArgs(c *argChecker) {
 	c.requirePositive("batch", a.Batch)
 	c.requirePositive("points", a.Points)
 	c.requireChannels(a.Channels)
@@ -57,16 +57,16 @@ func (a GlobalAvgPool) check(c *argChecker) {
 // supported.
 func (a Pooling) Average(t ElementType) ([]Launch, error) {
 	c := argChecker{op: "average pool"}
-	a.check(&c)
+	a.checkArgs(&c)
 	c.require(a.Pad == [3]int{}, "padding %v is not supported", a.Pad)
 	c.requireMap("x", a.X, a.Channels)
 	c.requireMap("y", a.Y, a.Channels)
 	if c.err != nil {
 		return nil, c.err
 	}
-	grid, block := a.lineGrid(a.Out)
+	grid, block := a.lineLaunchGrid(a.Out)
 	var l launchList
-	l.addTyped(t, "avg_pool", grid, block, 0, append([]any{a.X.Data, a.X.Pitch, a.Y.Data, a.Y.Pitch, a.Channels}, a.windowArgs()...)...)
+	l.addTypedLaunch(t, "avg_pool", grid, block, 0, append([]any{a.X.Data, a.X.Pitch, a.Y.Data, a.Y.Pitch, a.Channels}, a.windowArgs()...)...)
 	return l.result()
 }
 
@@ -74,7 +74,7 @@ func (a Pooling) Average(t ElementType) ([]Launch, error) {
 // uses one thread per input and no atomic operations.
 func (a Pooling) AverageBackward(t ElementType) ([]Launch, error) {
 	c := argChecker{op: "average pool backward"}
-	a.check(&c)
+	a.checkArgs(&c)
 	c.require(a.Pad == [3]int{}, "padding %v is not supported", a.Pad)
 	c.requireMap("dy", a.DY, a.Channels)
 	c.requireMap("dx", a.DX, a.Channels)
@@ -82,34 +82,34 @@ func (a Pooling) AverageBackward(t ElementType) ([]Launch, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	grid, block := a.lineGrid(a.In)
+	grid, block := a.lineLaunchGrid(a.In)
 	var l launchList
-	l.addTyped(t, "avg_pool_backward", grid, block, 0, append([]any{a.DY.Data, a.DY.Pitch, a.Acc.Data, a.Acc.Pitch, a.DX.Data, a.DX.Pitch, a.Channels}, a.windowArgs()...)...)
+	l.addTypedLaunch(t, "avg_pool_backward", grid, block, 0, append([]any{a.DY.Data, a.DY.Pitch, a.Acc.Data, a.Acc.Pitch, a.DX.Data, a.DX.Pitch, a.Channels}, a.windowArgs()...)...)
 	return l.result()
 }
 
 // LeakyReLU returns the launch of Y = A where A > 0 and Y = slope·A elsewhere. Memory
 // traffic: 2 passes.
 func (a ElementwiseOp) LeakyReLU(t ElementType, slope float64) ([]Launch, error) {
-	return a.launch(t, "leaky relu", "leaky_relu", false, []FeatureMap{a.A, {}, {}, a.Y}, slope)
+	return a.newLaunches(t, "leaky relu", "leaky_relu", false, []FeatureMap{a.A, {}, {}, a.Y}, slope)
 }
 
 // LeakyReLUBackward returns the launch of Y = B + Acc where A > 0 and Y = slope·B + Acc
 // elsewhere. A is the output of the LeakyReLU, and B is the gradient of that output. Memory
 // traffic: 3 passes, 4 with Acc.
 func (a ElementwiseOp) LeakyReLUBackward(t ElementType, slope float64) ([]Launch, error) {
-	return a.launch(t, "leaky relu backward", "leaky_relu", true, []FeatureMap{a.B, a.A, a.Acc, a.Y}, slope)
+	return a.newLaunches(t, "leaky relu backward", "leaky_relu", true, []FeatureMap{a.B, a.A, a.Acc, a.Y}, slope)
 }
 
 // Tanh returns the launch of Y = tanh(A). Memory traffic: 2 passes.
 func (a ElementwiseOp) Tanh(t ElementType) ([]Launch, error) {
-	return a.launch(t, "tanh", "tanh", false, []FeatureMap{a.A, a.Y})
+	return a.newLaunches(t, "tanh", "tanh", false, []FeatureMap{a.A, a.Y})
 }
 
 // TanhBackward returns the launch of Y = B·(1 − A²) + Acc. A is the output of the tanh, and
 // B is the gradient of that output. Memory traffic: 3 passes, 4 with Acc.
 func (a ElementwiseOp) TanhBackward(t ElementType) ([]Launch, error) {
-	return a.launch(t, "tanh backward", "tanh_backward", true, []FeatureMap{a.A, a.B, a.Acc, a.Y})
+	return a.newLaunches(t, "tanh backward", "tanh_backward", true, []FeatureMap{a.A, a.B, a.Acc, a.Y})
 }
 
 // SoftmaxCE describes the cross-entropy of softmax(z) with class indexes t: the mean over Rows
@@ -135,7 +135,7 @@ type SoftmaxCE struct {
 	DZPitch int
 }
 
-func (a SoftmaxCE) check(c *argChecker, t ElementType) {
+func (a SoftmaxCE) checkArgs(c *argChecker, t ElementType) {
 	c.requirePositive("rows", a.Rows)
 	c.requirePositive("classes", a.Classes)
 	c.requireArray("z", a.Z, Pointer(t.Bytes()))
@@ -151,7 +151,7 @@ func threadsPerRow(n int) int { return max(32, min(blockThreads, (n+31)/32*32)) 
 // Counts.
 func (a SoftmaxCE) Forward(t ElementType) ([]Launch, error) {
 	c := argChecker{op: "softmax cross entropy"}
-	a.check(&c, t)
+	a.checkArgs(&c, t)
 	c.requireArray("partial", a.Partial, pointAlignment)
 	c.requireArray("loss", a.Loss, 4)
 	c.require(a.Counts%8 == 0, "counts are not aligned to 8 bytes")
@@ -160,9 +160,9 @@ func (a SoftmaxCE) Forward(t ElementType) ([]Launch, error) {
 	}
 	blocks, threads := min(maxLossBlocks, a.Rows), threadsPerRow(a.Classes)
 	var l launchList
-	l.addTyped(t, "softmax_ce", [3]uint32{uint32(blocks), 1, 1}, [3]uint32{1, uint32(threads), 1}, uint32(4*threads),
+	l.addTypedLaunch(t, "softmax_ce", [3]uint32{uint32(blocks), 1, 1}, [3]uint32{1, uint32(threads), 1}, uint32(4*threads),
 		a.Z, a.ZPitch, a.T, a.Partial, int64Arg(a.Rows), a.Classes, a.Smoothing)
-	l.addUntyped("bce_finalize", [3]uint32{1, 1, 1}, [3]uint32{1, blockThreads, 1}, blockThreads*5*8,
+	l.addUntypedLaunch("bce_finalize", [3]uint32{1, 1, 1}, [3]uint32{1, blockThreads, 1}, blockThreads*5*8,
 		a.Partial, blocks, int64Arg(a.Rows), a.Loss, a.Counts, a.Accumulate)
 	return l.result()
 }
@@ -170,7 +170,7 @@ func (a SoftmaxCE) Forward(t ElementType) ([]Launch, error) {
 // Backward returns the launch of softmax_ce_backward, which computes dz.
 func (a SoftmaxCE) Backward(t ElementType) ([]Launch, error) {
 	c := argChecker{op: "softmax cross entropy backward"}
-	a.check(&c, t)
+	a.checkArgs(&c, t)
 	c.requireArray("dz", a.DZ, Pointer(t.Bytes()))
 	c.require(a.DZPitch >= a.Classes, "dz has pitch %d, want at least %d classes", a.DZPitch, a.Classes)
 	c.require(a.DLoss%4 == 0 && a.Control%8 == 0, "dloss or control is not aligned")
@@ -179,7 +179,7 @@ func (a SoftmaxCE) Backward(t ElementType) ([]Launch, error) {
 	}
 	threads := threadsPerRow(a.Classes)
 	var l launchList
-	l.addTyped(t, "softmax_ce_backward", [3]uint32{uint32(min(mapBlocks, a.Rows)), 1, 1}, [3]uint32{1, uint32(threads), 1}, uint32(4*threads),
+	l.addTypedLaunch(t, "softmax_ce_backward", [3]uint32{uint32(min(mapBlocks, a.Rows)), 1, 1}, [3]uint32{1, uint32(threads), 1}, uint32(4*threads),
 		a.Z, a.ZPitch, a.T, a.DLoss, a.Control, a.DZ, a.DZPitch, int64Arg(a.Rows), a.Classes, a.Smoothing)
 	return l.result()
 }
@@ -194,7 +194,7 @@ type L1 struct {
 // Forward returns the launches of l1 and bce_finalize. Memory traffic: 1 pass over z and t.
 func (a L1) Forward(t ElementType) ([]Launch, error) {
 	c := argChecker{op: "l1"}
-	a.check(&c, t)
+	a.checkArgs(&c, t)
 	c.requireArray("partial", a.Partial, pointAlignment)
 	c.requireArray("loss", a.Loss, 4)
 	if c.err != nil {
@@ -202,9 +202,9 @@ func (a L1) Forward(t ElementType) ([]Launch, error) {
 	}
 	blocks := min(maxLossBlocks, (a.Rows*a.Channels+blockThreads-1)/blockThreads)
 	var l launchList
-	l.addTyped(t, "l1", [3]uint32{uint32(blocks), 1, 1}, sumBlockShape, blockThreads*4,
+	l.addTypedLaunch(t, "l1", [3]uint32{uint32(blocks), 1, 1}, squareSumBlockShape, blockThreads*4,
 		a.Z, a.ZPitch, a.T, a.Partial, int64Arg(a.Rows), a.Channels, a.ExpWeight)
-	l.addUntyped("bce_finalize", unitDim, sumBlockShape, blockThreads*5*8,
+	l.addUntypedLaunch("bce_finalize", unitDim, squareSumBlockShape, blockThreads*5*8,
 		a.Partial, blocks, int64Arg(a.Rows*a.Channels), a.Loss, Pointer(0), false)
 	return l.result()
 }
@@ -214,13 +214,13 @@ func (a L1) Forward(t ElementType) ([]Launch, error) {
 // t)/Rows.
 func (a L1) Backward(t ElementType) ([]Launch, error) {
 	c := argChecker{op: "l1 backward"}
-	a.checkBackward(&c, t)
+	a.checkBackwardArgs(&c, t)
 	if c.err != nil {
 		return nil, c.err
 	}
 	grid, block := flatGrid(a.Rows*a.DZPitch, 1)
 	var l launchList
-	l.addTyped(t, "l1_backward", grid, block, 0,
+	l.addTypedLaunch(t, "l1_backward", grid, block, 0,
 		a.Z, a.ZPitch, a.T, a.DLoss, a.Control, a.DZ, a.DZPitch, int64Arg(a.Rows), a.Channels, a.ExpWeight)
 	return l.result()
 }

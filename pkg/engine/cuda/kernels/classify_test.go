@@ -337,7 +337,7 @@ func TestDiceBCE(t *testing.T) {
 					Partial: d.flat("partial", kernels.F32, kernels.DicePartialSumFloats(rows, points, c.channels), nil).pointer(),
 					DLoss:   d.flat("dloss", kernels.F32, 1, []float32{0.5}).pointer(), Control: block.pointer(), DZ: dz.pointer(), DZPitch: c.pitch,
 				}}
-				attr := plan.Attr{DiceWeight: c.weight}
+				attr := plan.KernelAttr{DiceWeight: c.weight}
 				in := []operand{{shape: shape, values: z}, {shape: shape, values: target}, {shape: []int{1}, values: []float32{4}}} // 0.5·8
 				d.run(a.Forward(d.typ))
 				d.near("loss", kernels.F32, loss.values(1), truth(d.T, plan.OpDiceBCE, attr, in[:2], []int{1})[0], 4e-6, 0)

@@ -22,15 +22,15 @@ const (
 	pointAlignment = 16
 )
 
-// tiling is the launch geometry of a kernel that processes a matrix of rows × channels.
-type tiling struct {
+// matrixLaunchTiling is the launch geometry of a kernel that processes a matrix of rows × channels.
+type matrixLaunchTiling struct {
 	grid, block  [3]uint32
 	rowsPerChunk int
 	chunks       int
 }
 
-// newTiling divides rows × channels into about the given number of blocks.
-func newTiling(rows, channels, blocks int) tiling {
+// newMatrixLaunchTiling divides rows × channels into about the given number of blocks.
+func newMatrixLaunchTiling(rows, channels, blocks int) matrixLaunchTiling {
 	vectors := channels / vector
 	bx := min(vectors, 32)
 	if vectors > 32 && vectors <= 64 {
@@ -42,16 +42,16 @@ func newTiling(rows, channels, blocks int) tiling {
 	per := (rows + chunks - 1) / chunks
 	per = (per + by - 1) / by * by
 	chunks = (rows + per - 1) / per
-	return tiling{
+	return matrixLaunchTiling{
 		grid:         [3]uint32{uint32(columns), uint32(chunks), 1},
 		block:        [3]uint32{uint32(bx), uint32(by), 1},
 		rowsPerChunk: per, chunks: chunks,
 	}
 }
 
-// sharedBytes returns the size of a block's shared memory in a reduction over rows that needs
+// reductionSharedBytes returns the size of a block's shared memory in a reduction over rows that needs
 // perThread floats per thread.
-func (t tiling) sharedBytes(perThread int) uint32 {
+func (t matrixLaunchTiling) reductionSharedBytes(perThread int) uint32 {
 	return t.block[0] * t.block[1] * uint32(4*perThread)
 }
 

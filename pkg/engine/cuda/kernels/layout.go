@@ -24,7 +24,7 @@ func castLaunches(t ElementType, name string, src, dst Pointer, n, from, to int)
 	}
 	grid, block := flatGrid(n, vector)
 	var l launchList
-	l.addTyped(t, name, grid, block, 0, src, dst, int64Arg(n))
+	l.addTypedLaunch(t, name, grid, block, 0, src, dst, int64Arg(n))
 	return l.result()
 }
 
@@ -38,7 +38,7 @@ func FillWords(dst Pointer, value uint32, n int) ([]Launch, error) {
 	}
 	grid, block := flatGrid(n, 4)
 	var l launchList
-	l.addUntyped("fill_u32", grid, block, 0, dst, int(int32(value)), int64Arg(n))
+	l.addUntypedLaunch("fill_u32", grid, block, 0, dst, int(int32(value)), int64Arg(n))
 	return l.result()
 }
 
@@ -72,10 +72,10 @@ func (a Transposition) ToRows(t ElementType) ([]Launch, error) {
 	if a.Padded == vector && a.Pitch%vector == 0 && a.Rows%pointAlignment == 0 {
 		grid, block = flatGrid(a.Spatial, 1)
 		grid[1] = uint32(a.Batch)
-		l.addTyped(t, "nchw_to_rows", grid, block, 0, a.Planar, a.Rows, a.Pitch, a.Channels, int64Arg(a.Spatial))
+		l.addTypedLaunch(t, "nchw_to_rows", grid, block, 0, a.Planar, a.Rows, a.Pitch, a.Channels, int64Arg(a.Spatial))
 		return l.result()
 	}
-	l.addTyped(t, "nchw_to_nhwc", grid, block, transposeShared, a.Planar, a.Rows, a.Pitch, a.Channels, a.Padded, int64Arg(a.Spatial))
+	l.addTypedLaunch(t, "nchw_to_nhwc", grid, block, transposeShared, a.Planar, a.Rows, a.Pitch, a.Channels, a.Padded, int64Arg(a.Spatial))
 	return l.result()
 }
 
@@ -86,7 +86,7 @@ func (a Transposition) ToPlanar(t ElementType) ([]Launch, error) {
 		return nil, err
 	}
 	var l launchList
-	l.addTyped(t, "nhwc_to_nchw", grid, block, transposeShared, a.Rows, a.Pitch, a.Planar, a.Channels, int64Arg(a.Spatial))
+	l.addTypedLaunch(t, "nhwc_to_nchw", grid, block, transposeShared, a.Rows, a.Pitch, a.Planar, a.Channels, int64Arg(a.Spatial))
 	return l.result()
 }
 
@@ -115,7 +115,7 @@ type PixelConversion struct {
 	Pitch            int
 }
 
-func (a PixelConversion) check(c *argChecker, t ElementType) {
+func (a PixelConversion) checkArgs(c *argChecker, t ElementType) {
 	c.requirePositive("channels", a.Channels)
 	c.require(a.Padded >= a.Channels && a.Pitch >= a.Padded, "want channels ≤ padded channels ≤ pitch, got %d, %d and %d", a.Channels, a.Padded, a.Pitch)
 	c.require(a.Divisor > 0, "divisor is %g, want more than 0", a.Divisor)
@@ -140,7 +140,7 @@ type Normalization struct {
 // Launches returns the launch of normalize_u8.
 func (a Normalization) Launches(t ElementType) ([]Launch, error) {
 	c := argChecker{op: "normalize"}
-	a.check(&c, t)
+	a.checkArgs(&c, t)
 	c.requirePositive("batch", a.Batch)
 	c.requirePositive("spatial", a.Spatial)
 	c.requireArray("source", a.Src, 1)
@@ -151,7 +151,7 @@ func (a Normalization) Launches(t ElementType) ([]Launch, error) {
 	grid, block := flatGrid(a.Spatial, 1)
 	grid[1] = uint32(a.Batch)
 	var l launchList
-	l.addTyped(t, "normalize_u8", grid, block, 0, a.Src, a.Dst, a.Pitch, a.Mean, a.InvStd, a.Channels, a.Padded, int64Arg(a.Spatial), a.Divisor)
+	l.addTypedLaunch(t, "normalize_u8", grid, block, 0, a.Src, a.Dst, a.Pitch, a.Mean, a.InvStd, a.Channels, a.Padded, int64Arg(a.Spatial), a.Divisor)
 	return l.result()
 }
 
@@ -185,7 +185,7 @@ type Augmentation struct {
 // Launches returns the launch of augment_2d, or of augment_3d if the samples have a depth.
 func (a Augmentation) Launches(t ElementType) ([]Launch, error) {
 	c := argChecker{op: "augment"}
-	a.check(&c, t)
+	a.checkArgs(&c, t)
 	c.requirePositive("batch", a.Batch)
 	c.requireArray("source", a.Src, 1)
 	c.requireArray("samples", a.Samples, 4)
@@ -217,7 +217,7 @@ func (a Augmentation) Launches(t ElementType) ([]Launch, error) {
 		values = append(values, a.Size[1], a.Size[2], a.Out[1], a.Out[2])
 	}
 	var l launchList
-	l.addTyped(t, name, grid, block, 0, append(values, flags, a.Divisor, float64BitsArg(a.Brightness), float64BitsArg(a.Contrast))...)
+	l.addTypedLaunch(t, name, grid, block, 0, append(values, flags, a.Divisor, float64BitsArg(a.Brightness), float64BitsArg(a.Contrast))...)
 	return l.result()
 }
 
@@ -238,7 +238,7 @@ func GatherRows(src, rows, dst Pointer, batch, width int) ([]Launch, error) {
 	}
 	grid, block := flatGrid(batch*width, 1)
 	var l launchList
-	l.addUntyped("take_rows", grid, block, 0, src, rows, dst, int64Arg(batch*width), width)
+	l.addUntypedLaunch("take_rows", grid, block, 0, src, rows, dst, int64Arg(batch*width), width)
 	return l.result()
 }
 
@@ -276,7 +276,7 @@ func newThroughputTest(name string, out Pointer, blocks, iterations int, perThre
 		return ThroughputTest{}, c.err
 	}
 	var l launchList
-	l.addUntyped(name, [3]uint32{uint32(blocks), 1, 1}, [3]uint32{blockThreads, 1, 1}, 0, out, iterations)
+	l.addUntypedLaunch(name, [3]uint32{uint32(blocks), 1, 1}, [3]uint32{blockThreads, 1, 1}, 0, out, iterations)
 	if l.err != nil {
 		return ThroughputTest{}, l.err
 	}

@@ -32,7 +32,7 @@ type BCE struct {
 // t.
 func (a BCE) Forward(t ElementType) ([]Launch, error) {
 	c := argChecker{op: "bce"}
-	a.check(&c, t)
+	a.checkArgs(&c, t)
 	c.requireArray("partial", a.Partial, pointAlignment)
 	c.requireArray("loss", a.Loss, 4)
 	c.require(a.Counts%8 == 0, "counts are not aligned to 8 bytes")
@@ -41,9 +41,9 @@ func (a BCE) Forward(t ElementType) ([]Launch, error) {
 	}
 	blocks := min(maxLossBlocks, (a.Rows*a.Channels+blockThreads-1)/blockThreads)
 	var l launchList
-	l.addTyped(t, "bce", [3]uint32{uint32(blocks), 1, 1}, [3]uint32{1, blockThreads, 1}, blockThreads*4*4,
+	l.addTypedLaunch(t, "bce", [3]uint32{uint32(blocks), 1, 1}, [3]uint32{1, blockThreads, 1}, blockThreads*4*4,
 		a.Z, a.ZPitch, a.T, a.Partial, int64Arg(a.Rows), a.Channels)
-	l.addUntyped("bce_finalize", [3]uint32{1, 1, 1}, [3]uint32{1, blockThreads, 1}, blockThreads*5*8,
+	l.addUntypedLaunch("bce_finalize", [3]uint32{1, 1, 1}, [3]uint32{1, blockThreads, 1}, blockThreads*5*8,
 		a.Partial, blocks, int64Arg(a.Rows*a.Channels), a.Loss, a.Counts, a.Accumulate)
 	return l.result()
 }
@@ -52,18 +52,18 @@ func (a BCE) Forward(t ElementType) ([]Launch, error) {
 // the number of elements.
 func (a BCE) Backward(t ElementType) ([]Launch, error) {
 	c := argChecker{op: "bce backward"}
-	a.checkBackward(&c, t)
+	a.checkBackwardArgs(&c, t)
 	if c.err != nil {
 		return nil, c.err
 	}
 	grid, block := flatGrid(a.Rows*a.DZPitch, 1)
 	var l launchList
-	l.addTyped(t, "bce_backward", grid, block, 0,
+	l.addTypedLaunch(t, "bce_backward", grid, block, 0,
 		a.Z, a.ZPitch, a.T, a.DLoss, a.Control, a.DZ, a.DZPitch, int64Arg(a.Rows), a.Channels)
 	return l.result()
 }
 
-func (a BCE) check(c *argChecker, t ElementType) {
+func (a BCE) checkArgs(c *argChecker, t ElementType) {
 	c.requirePositive("rows", a.Rows)
 	c.requirePositive("channels", a.Channels)
 	c.requireArray("z", a.Z, Pointer(t.Bytes()))
@@ -71,8 +71,8 @@ func (a BCE) check(c *argChecker, t ElementType) {
 	c.require(a.ZPitch >= a.Channels, "z has pitch %d, want at least %d channels", a.ZPitch, a.Channels)
 }
 
-func (a BCE) checkBackward(c *argChecker, t ElementType) {
-	a.check(c, t)
+func (a BCE) checkBackwardArgs(c *argChecker, t ElementType) {
+	a.checkArgs(c, t)
 	c.requireArray("dz", a.DZ, Pointer(t.Bytes()))
 	c.require(a.DZPitch >= a.Channels, "dz has pitch %d, want at least %d channels", a.DZPitch, a.Channels)
 	c.require(a.DLoss%4 == 0 && a.Control%8 == 0, "dloss or control is not aligned")
@@ -103,15 +103,15 @@ func diceChunksPerMap(maps, points int) int {
 // pass over z and t.
 func (a DiceBCE) Forward(t ElementType) ([]Launch, error) {
 	c := argChecker{op: "dice bce"}
-	a.check(&c, t)
+	a.checkArgs(&c, t)
 	c.requireArray("loss", a.Loss, 4)
 	c.require(a.Counts%8 == 0, "counts are not aligned to 8 bytes")
 	if c.err != nil {
 		return nil, c.err
 	}
 	var l launchList
-	maps, sums := a.addMapSums(&l, t)
-	l.addUntyped("bce_finalize", unitDim, sumBlockShape, blockThreads*5*8,
+	maps, sums := a.addMapSumLaunches(&l, t)
+	l.addUntypedLaunch("bce_finalize", unitDim, squareSumBlockShape, blockThreads*5*8,
 		sums, maps, int64Arg(a.Rows*a.Channels), a.Loss, a.Counts, a.Accumulate)
 	return l.result()
 }
@@ -120,36 +120,36 @@ func (a DiceBCE) Forward(t ElementType) ([]Launch, error) {
 // dice_maps, which compute the sums again.
 func (a DiceBCE) Backward(t ElementType) ([]Launch, error) {
 	c := argChecker{op: "dice bce backward"}
-	a.check(&c, t)
-	a.checkBackward(&c, t)
+	a.checkArgs(&c, t)
+	a.checkBackwardArgs(&c, t)
 	if c.err != nil {
 		return nil, c.err
 	}
 	var l launchList
-	_, sums := a.addMapSums(&l, t)
+	_, sums := a.addMapSumLaunches(&l, t)
 	grid, block := flatGrid(a.Rows*a.DZPitch, 1)
-	l.addTyped(t, "dice_bce_backward", grid, block, 0,
+	l.addTypedLaunch(t, "dice_bce_backward", grid, block, 0,
 		a.Z, a.ZPitch, a.T, sums, a.DLoss, a.Control, a.DZ, a.DZPitch, int64Arg(a.Rows), int64Arg(a.Points), a.Channels, a.Weight)
 	return l.result()
 }
 
-func (a DiceBCE) check(c *argChecker, t ElementType) {
-	a.BCE.check(c, t)
+func (a DiceBCE) checkArgs(c *argChecker, t ElementType) {
+	a.BCE.checkArgs(c, t)
 	c.requireArray("partial", a.Partial, pointAlignment)
 	c.require(a.Points > 0 && a.Rows%max(a.Points, 1) == 0, "%d rows are not a multiple of %d points per sample", a.Rows, a.Points)
 	c.require(a.Points <= 0 || a.Rows/max(a.Points, 1)*a.Channels <= gridLimit, "got %d maps, want at most %d", a.Rows/max(a.Points, 1)*a.Channels, gridLimit)
 	c.require(a.Weight >= 0 && a.Weight <= 1, "weight of the Dice term is %g, want 0 to 1", a.Weight)
 }
 
-// addMapSums adds the launches that compute the sums of each map to l. It returns the number of
+// addMapSumLaunches adds the launches that compute the sums of each map to l. It returns the number of
 // maps and the address of the sums.
-func (a DiceBCE) addMapSums(l *launchList, t ElementType) (maps int, sums Pointer) {
+func (a DiceBCE) addMapSumLaunches(l *launchList, t ElementType) (maps int, sums Pointer) {
 	maps = a.Rows / a.Points * a.Channels
 	chunks := diceChunksPerMap(maps, a.Points)
 	sums = a.Partial + Pointer(4*8*maps*chunks)
-	l.addTyped(t, "dice_bce", [3]uint32{uint32(chunks), uint32(maps), 1}, sumBlockShape, blockThreads*4*4,
+	l.addTypedLaunch(t, "dice_bce", [3]uint32{uint32(chunks), uint32(maps), 1}, squareSumBlockShape, blockThreads*4*4,
 		a.Z, a.ZPitch, a.T, a.Partial, int64Arg(a.Points), a.Channels)
-	l.addUntyped("dice_maps", gridOfBlocks(maps), sumBlockShape, blockThreads*8*8, a.Partial, chunks, int64Arg(a.Points), a.Weight, sums)
+	l.addUntypedLaunch("dice_maps", gridOfBlocks(maps), squareSumBlockShape, blockThreads*8*8, a.Partial, chunks, int64Arg(a.Points), a.Weight, sums)
 	return maps, sums
 }
 
@@ -192,7 +192,7 @@ func (a HeadConvolution) Forward(t ElementType) ([]Launch, error) {
 	}
 	grid, block := flatGrid(a.Rows*lanes, 1)
 	var l launchList
-	l.addTyped(t, "head_forward", grid, block, 0, a.X.Data, a.X.Pitch, a.W, a.Bias, a.Z, int64Arg(a.Rows), a.Channels, lanes)
+	l.addTypedLaunch(t, "head_forward", grid, block, 0, a.X.Data, a.X.Pitch, a.W, a.Bias, a.Z, int64Arg(a.Rows), a.Channels, lanes)
 	return l.result()
 }
 
@@ -208,9 +208,9 @@ func (a HeadConvolution) BackwardData(t ElementType) ([]Launch, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	m := newTiling(a.Rows, a.Channels, mapBlocks)
+	m := newMatrixLaunchTiling(a.Rows, a.Channels, mapBlocks)
 	var l launchList
-	l.addTyped(t, "head_backward_data", m.grid, m.block, 0,
+	l.addTypedLaunch(t, "head_backward_data", m.grid, m.block, 0,
 		a.DZ, a.W, a.Acc.Data, a.Acc.Pitch, a.DX.Data, a.DX.Pitch, int64Arg(a.Rows), int64Arg(m.rowsPerChunk), a.Channels)
 	return l.result()
 }
@@ -229,15 +229,15 @@ func (a HeadConvolution) BackwardWeights(t ElementType) ([]Launch, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	r := newTiling(a.Rows, a.Channels, reduceBlocks)
+	r := newMatrixLaunchTiling(a.Rows, a.Channels, reduceBlocks)
 	pitch := a.Channels + vector
 	bias := 0
 	if a.DBias != 0 {
 		bias = 1
 	}
 	var l launchList
-	l.addTyped(t, "head_backward_weights", r.grid, r.block, r.sharedBytes(vector+1),
+	l.addTypedLaunch(t, "head_backward_weights", r.grid, r.block, r.reductionSharedBytes(vector+1),
 		a.X.Data, a.X.Pitch, a.DZ, a.Partial, pitch, int64Arg(a.Rows), int64Arg(r.rowsPerChunk), a.Channels)
-	l.addSumChunks(a.Partial, pitch, r.chunks, a.DW, a.Channels, a.DBias, bias)
+	l.addColumnSumLaunch(a.Partial, pitch, r.chunks, a.DW, a.Channels, a.DBias, bias)
 	return l.result()
 }

@@ -53,7 +53,7 @@ func TestBCE(t *testing.T) {
 					DLoss:   d.flat("dloss", kernels.F32, 1, []float32{0.5}).pointer(), Control: block.pointer(), DZ: dz.pointer(), DZPitch: c.pitch,
 				}
 				in := []operand{{shape: shape, values: z}, {shape: shape, values: target}, {shape: []int{1}, values: []float32{4}}} // 0.5·8
-				want := truth(d.T, plan.OpBCEWithLogits, plan.Attr{}, in[:2], []int{1})[0]
+				want := truth(d.T, plan.OpBCEWithLogits, plan.KernelAttr{}, in[:2], []int{1})[0]
 				once := metric.CountLogits(z, target)
 				d.run(a.Forward(d.typ))
 				d.near("loss", kernels.F32, loss.values(1), want, 1e-6, 0)
@@ -65,7 +65,7 @@ func TestBCE(t *testing.T) {
 				d.counts(counts, twice)
 
 				d.run(a.Backward(d.typ))
-				want = truth(d.T, plan.OpBCEWithLogitsBackward, plan.Attr{}, in, shape)[0]
+				want = truth(d.T, plan.OpBCEWithLogitsBackward, plan.KernelAttr{}, in, shape)[0]
 				padded := make([]float64, c.rows*c.pitch)
 				for i := range want {
 					padded[i/c.channels*c.pitch+i%c.channels] = want[i]
@@ -111,7 +111,7 @@ func head(d *device, shape []int, bias bool) {
 		DZ: d.flat("dz", kernels.F32, n, dz).pointer(), DX: dx.m(), DW: dw.pointer(),
 		Partial: d.flat("partial", kernels.F32, kernels.PartialSumFloats(n, padded), nil).pointer(),
 	}
-	attr := plan.Attr{Stride: []int{1, 1}, Pad: []int{0, 0}}
+	attr := plan.KernelAttr{Stride: []int{1, 1}, Pad: []int{0, 0}}
 	in := []operand{{shape: shape, values: x}, {shape: ws, values: w}}
 	if bias {
 		a.Bias, a.DBias = d.flat("bias", kernels.F32, 1, b).pointer(), db.pointer()
@@ -126,7 +126,7 @@ func head(d *device, shape []int, bias bool) {
 	sum := 4e-6 + float64(n)*0x1p-24
 	d.near("dw", kernels.F32, dw.values(c), truth(d.T, plan.OpConvBackwardWeights, attr, []operand{in[0], gradient}, ws)[0], 1e-6, sum)
 	if bias {
-		d.near("db", kernels.F32, db.values(1), truth(d.T, plan.OpBiasBackward, plan.Attr{}, []operand{gradient}, []int{1})[0], 1e-6, sum)
+		d.near("db", kernels.F32, db.values(1), truth(d.T, plan.OpBiasBackward, plan.KernelAttr{}, []operand{gradient}, []int{1})[0], 1e-6, sum)
 	}
 
 	d.run(a.BackwardData(d.typ))

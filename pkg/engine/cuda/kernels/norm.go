@@ -14,7 +14,7 @@ const (
 // BatchNormGrad, BiasGrad and HeadConvolution. This scratch memory contains sums over the rows
 // of a map of rows × channels. It may be reused after the launches.
 func PartialSumFloats(rows, channels int) int {
-	t := newTiling(rows, channels, reduceBlocks)
+	t := newMatrixLaunchTiling(rows, channels, reduceBlocks)
 	return t.chunks * (2*channels + vector)
 }
 
@@ -64,11 +64,11 @@ func (a BatchNorm) Statistics(t ElementType) ([]Launch, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	r := newTiling(a.Rows, a.Channels, reduceBlocks)
+	r := newMatrixLaunchTiling(a.Rows, a.Channels, reduceBlocks)
 	var l launchList
-	l.addTyped(t, "bn_stats", r.grid, r.block, r.sharedBytes(2*vector),
+	l.addTypedLaunch(t, "bn_stats", r.grid, r.block, r.reductionSharedBytes(2*vector),
 		a.X.Data, a.X.Pitch, a.Partial, int64Arg(a.Rows), int64Arg(r.rowsPerChunk), a.Channels)
-	l.addUntyped("bn_finalize", gridCovering(a.Channels, columnBlockSide), [3]uint32{columnBlockSide, columnBlockSide, 1}, columnSharedBytes,
+	l.addUntypedLaunch("bn_finalize", gridCovering(a.Channels, columnSumBlockSide), [3]uint32{columnSumBlockSide, columnSumBlockSide, 1}, columnSumSharedBytes,
 		a.Partial, r.chunks, int64Arg(a.Rows), int64Arg(r.rowsPerChunk), a.Channels, a.Epsilon, a.Momentum,
 		a.Mean, a.InvStd, a.RunningMean, a.RunningVar)
 	return l.result()
@@ -88,7 +88,7 @@ func (a BatchNorm) StatisticsFromSums(sum, square Pointer) ([]Launch, error) {
 	}
 	grid, block := flatGrid(a.Channels, 1)
 	var l launchList
-	l.addUntyped("bn_sums", grid, block, 0,
+	l.addUntypedLaunch("bn_sums", grid, block, 0,
 		sum, square, int64Arg(a.Rows), a.Channels, a.Epsilon, a.Momentum, a.Mean, a.InvStd, a.RunningMean, a.RunningVar)
 	return l.result()
 }
@@ -110,9 +110,9 @@ func (a BatchNorm) Apply(t ElementType) ([]Launch, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	m := newTiling(a.Rows, a.Channels, mapBlocks)
+	m := newMatrixLaunchTiling(a.Rows, a.Channels, mapBlocks)
 	var l launchList
-	l.addTyped(t, "bn_apply", m.grid, m.block, 0,
+	l.addTypedLaunch(t, "bn_apply", m.grid, m.block, 0,
 		a.X.Data, a.X.Pitch, a.Add.Data, a.Add.Pitch, a.Mean, a.InvStd, a.Gamma, a.Beta, a.Y.Data, a.Y.Pitch,
 		int64Arg(a.Rows), int64Arg(m.rowsPerChunk), a.Channels, a.ReLU)
 	return l.result()
@@ -127,9 +127,9 @@ func (a BatchNorm) Inference(t ElementType) ([]Launch, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	m := newTiling(a.Rows, a.Channels, mapBlocks)
+	m := newMatrixLaunchTiling(a.Rows, a.Channels, mapBlocks)
 	var l launchList
-	l.addTyped(t, "bn_infer", m.grid, m.block, 0,
+	l.addTypedLaunch(t, "bn_infer", m.grid, m.block, 0,
 		a.X.Data, a.X.Pitch, a.Add.Data, a.Add.Pitch, a.RunningMean, a.RunningVar, a.Gamma, a.Beta, a.Y.Data, a.Y.Pitch,
 		int64Arg(a.Rows), int64Arg(m.rowsPerChunk), a.Channels, a.ReLU, a.Epsilon)
 	return l.result()
@@ -172,17 +172,17 @@ func (a BatchNormGrad) Launches(t ElementType) ([]Launch, error) {
 // and dbeta. Memory traffic: 1 pass over x and dy, with MaskOutput also over y.
 func (a BatchNormGrad) Reduce(t ElementType) ([]Launch, error) {
 	c := argChecker{op: "batch norm backward"}
-	a.check(&c)
+	a.checkArgs(&c)
 	c.requireChannelVectors(map[string]Pointer{"partial": a.Partial})
 	if c.err != nil {
 		return nil, c.err
 	}
-	r := newTiling(a.Rows, a.Channels, reduceBlocks)
+	r := newMatrixLaunchTiling(a.Rows, a.Channels, reduceBlocks)
 	var l launchList
-	l.addTyped(t, "bn_backward_reduce", r.grid, r.block, r.sharedBytes(2*vector),
+	l.addTypedLaunch(t, "bn_backward_reduce", r.grid, r.block, r.reductionSharedBytes(2*vector),
 		a.X.Data, a.X.Pitch, a.DY.Data, a.DY.Pitch, a.Y.Data, a.Y.Pitch, a.Mean, a.InvStd, a.Gamma, a.Beta, a.Partial,
 		int64Arg(a.Rows), int64Arg(r.rowsPerChunk), a.Channels, int(a.Mask))
-	l.addSumChunks(a.Partial, 2*a.Channels, r.chunks, a.DBeta, a.Channels, a.DGamma, a.Channels)
+	l.addColumnSumLaunch(a.Partial, 2*a.Channels, r.chunks, a.DBeta, a.Channels, a.DGamma, a.Channels)
 	return l.result()
 }
 
@@ -191,7 +191,7 @@ func (a BatchNormGrad) Reduce(t ElementType) ([]Launch, error) {
 // again changes nothing.
 func (a BatchNormGrad) Apply(t ElementType) ([]Launch, error) {
 	c := argChecker{op: "batch norm backward"}
-	a.check(&c)
+	a.checkArgs(&c)
 	c.requireMap("dx", a.DX, a.Channels)
 	c.requireOptionalMap("acc", a.Acc, a.Channels)
 	c.requireOptionalMap("dadd", a.DAdd, a.Channels)
@@ -199,16 +199,16 @@ func (a BatchNormGrad) Apply(t ElementType) ([]Launch, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	m := newTiling(a.Rows, a.Channels, mapBlocks)
+	m := newMatrixLaunchTiling(a.Rows, a.Channels, mapBlocks)
 	var l launchList
-	l.addTyped(t, "bn_backward_apply", m.grid, m.block, 0,
+	l.addTypedLaunch(t, "bn_backward_apply", m.grid, m.block, 0,
 		a.X.Data, a.X.Pitch, a.DY.Data, a.DY.Pitch, a.Y.Data, a.Y.Pitch, a.Mean, a.InvStd, a.Gamma, a.Beta,
 		a.DGamma, a.DBeta, a.Acc.Data, a.Acc.Pitch, a.DX.Data, a.DX.Pitch, a.DAdd.Data, a.DAdd.Pitch,
 		int64Arg(a.Rows), int64Arg(m.rowsPerChunk), a.Channels, int(a.Mask))
 	return l.result()
 }
 
-func (a BatchNormGrad) check(c *argChecker) {
+func (a BatchNormGrad) checkArgs(c *argChecker) {
 	c.requirePositive("rows", a.Rows)
 	c.requireChannels(a.Channels)
 	c.requireMap("x", a.X, a.Channels)
@@ -221,13 +221,13 @@ func (a BatchNormGrad) check(c *argChecker) {
 	})
 }
 
-// columnBlockSide is the width and the height of the blocks that sum columns of partial sums:
+// columnSumBlockSide is the width and the height of the blocks that sum columns of partial sums:
 // 32 threads read each column.
-const columnBlockSide = 32
+const columnSumBlockSide = 32
 
-// columnSharedBytes is the size of the shared memory of a block that sums columns: two
+// columnSumSharedBytes is the size of the shared memory of a block that sums columns: two
 // float64 per thread.
-const columnSharedBytes = columnBlockSide * columnBlockSide * 2 * 8
+const columnSumSharedBytes = columnSumBlockSide * columnSumBlockSide * 2 * 8
 
 // gridCovering returns a grid with enough blocks for n elements, if each block processes
 // perBlock elements.
@@ -241,12 +241,12 @@ type launchList struct {
 	err      error
 }
 
-func (l *launchList) addTyped(t ElementType, name string, grid, block [3]uint32, shared uint32, values ...any) {
+func (l *launchList) addTypedLaunch(t ElementType, name string, grid, block [3]uint32, shared uint32, values ...any) {
 	k, err := lookUpTyped(t, name)
 	l.add(k, err, grid, block, shared, values)
 }
 
-func (l *launchList) addUntyped(name string, grid, block [3]uint32, shared uint32, values ...any) {
+func (l *launchList) addUntypedLaunch(name string, grid, block [3]uint32, shared uint32, values ...any) {
 	k, err := lookUpUntyped(name)
 	l.add(k, err, grid, block, shared, values)
 }
@@ -269,10 +269,10 @@ func (l *launchList) add(k Kernel, err error, grid, block [3]uint32, shared uint
 	l.launches = append(l.launches, Launch{Kernel: k.Name, Grid: grid, Block: block, Shared: shared, Args: args})
 }
 
-// addSumChunks appends a launch that sums each column of partial [chunks][pitch]. The sums of
+// addColumnSumLaunch appends a launch that sums each column of partial [chunks][pitch]. The sums of
 // the first n0 columns are written to out0, and those of the next n1 columns to out1.
-func (l *launchList) addSumChunks(partial Pointer, pitch, chunks int, out0 Pointer, n0 int, out1 Pointer, n1 int) {
-	l.addUntyped("sum_chunks", gridCovering(n0+n1, columnBlockSide), [3]uint32{columnBlockSide, columnBlockSide, 1}, columnSharedBytes/2,
+func (l *launchList) addColumnSumLaunch(partial Pointer, pitch, chunks int, out0 Pointer, n0 int, out1 Pointer, n1 int) {
+	l.addUntypedLaunch("sum_chunks", gridCovering(n0+n1, columnSumBlockSide), [3]uint32{columnSumBlockSide, columnSumBlockSide, 1}, columnSumSharedBytes/2,
 		partial, pitch, chunks, out0, n0, out1, n1)
 }
 

@@ -56,7 +56,7 @@ func batchNormTraining(d *device, shape []int, relu, sum bool) {
 	d.run(a.Training(d.typ))
 
 	cs := []int{c}
-	want := truth(d.T, plan.OpBatchNorm, plan.Attr{Training: true, ReLU: relu && !sum, Epsilon: 1e-5, Momentum: 0.1},
+	want := truth(d.T, plan.OpBatchNorm, plan.KernelAttr{Training: true, ReLU: relu && !sum, Epsilon: 1e-5, Momentum: 0.1},
 		[]operand{{shape: shape, values: x}, {shape: cs, values: gamma}, {shape: cs, values: beta}, {shape: cs, values: mean, state: true}, {shape: cs, values: variance, state: true}},
 		shape, cs, cs)
 	if sum {
@@ -97,7 +97,7 @@ func TestBatchNormInference(t *testing.T) {
 						Epsilon: 1e-5, ReLU: relu,
 					}.Inference(d.typ))
 					cs := []int{c}
-					want := truth(d.T, plan.OpBatchNorm, plan.Attr{ReLU: relu, Epsilon: 1e-5},
+					want := truth(d.T, plan.OpBatchNorm, plan.KernelAttr{ReLU: relu, Epsilon: 1e-5},
 						[]operand{{shape: shape, values: x}, {shape: cs, values: gamma}, {shape: cs, values: beta}, {shape: cs, values: mean, state: true}, {shape: cs, values: variance, state: true}}, shape)
 					d.near("y", d.typ, d.logical(y), want[0], 8*0x1p-24, 16*0x1p-24)
 				})
@@ -168,7 +168,7 @@ func batchNormBackward(d *device, shape []int, mask kernels.ReLUMask, extra bool
 	if mask != kernels.MaskNone {
 		in = append(in, operand{shape: shape, values: yValues})
 	}
-	want := truth(d.T, plan.OpBatchNormBackward, plan.Attr{Training: true, ReLU: mask != kernels.MaskNone, Epsilon: 1e-3}, in, shape, cs, cs)
+	want := truth(d.T, plan.OpBatchNormBackward, plan.KernelAttr{Training: true, ReLU: mask != kernels.MaskNone, Epsilon: 1e-3}, in, shape, cs, cs)
 	masked := int64Arg(dy)
 	for i := range masked {
 		if mask != kernels.MaskNone && yValues[i] <= 0 {

@@ -10,8 +10,8 @@ type LayerRange struct {
 	Vector           bool // the parameter has one dimension: LARS and LAMB do not scale its learning rate and apply no weight decay
 }
 
-// chunkElements is how many elements one block sums or updates: 4 vectors per thread.
-const chunkElements = 4 * blockThreads * vector
+// elementsPerLayerChunk is how many elements one block sums or updates: 4 vectors per thread.
+const elementsPerLayerChunk = 4 * blockThreads * vector
 
 // Sizes of the entries of the tables in LayerSet.Memory, in bytes.
 const (
@@ -46,10 +46,10 @@ func NewLayerSet(list []LayerRange) (LayerSet, error) {
 		c.require(p.Size%vector == 0 && p.Weight%vector == 0 && p.Gradient%vector == 0,
 			"layer %d has size %d and positions %d and %d, want multiples of %d", i, p.Size, p.Weight, p.Gradient, vector)
 		l.first = append(l.first, l.chunks)
-		for at := 0; at < p.Size; at += chunkElements {
+		for at := 0; at < p.Size; at += elementsPerLayerChunk {
 			l.Table = le.AppendUint64(l.Table, uint64(p.Weight+at))
 			l.Table = le.AppendUint64(l.Table, uint64(p.Gradient+at))
-			l.Table = le.AppendUint32(l.Table, uint32(min(chunkElements, p.Size-at)))
+			l.Table = le.AppendUint32(l.Table, uint32(min(elementsPerLayerChunk, p.Size-at)))
 			l.Table = le.AppendUint32(l.Table, uint32(i))
 			l.chunks++
 		}
@@ -75,17 +75,17 @@ func NewLayerSet(list []LayerRange) (LayerSet, error) {
 // layersOffset is the offset in bytes of the table of layers, after the table of chunks.
 func (l LayerSet) layersOffset() int { return (chunkBytes*l.chunks + 15) &^ 15 }
 
-func (l LayerSet) squaresOffset() int { return l.layersOffset() + layerBytes*(len(l.first)-1) }
+func (l LayerSet) squareSumsOffset() int { return l.layersOffset() + layerBytes*(len(l.first)-1) }
 
-func (l LayerSet) ratesOffset() int { return l.squaresOffset() + squaresBytes*l.chunks }
+func (l LayerSet) ratesOffset() int { return l.squareSumsOffset() + squaresBytes*l.chunks }
 
 func (l LayerSet) address(offset int) Pointer { return l.Memory + Pointer(offset) }
 
-// normSharedBytes is the size of the shared memory of a block that sums squares: two
+// squareSumSharedBytes is the size of the shared memory of a block that sums squares: two
 // float64 per thread.
-const normSharedBytes = blockThreads * 2 * 8
+const squareSumSharedBytes = blockThreads * 2 * 8
 
-var sumBlockShape = [3]uint32{1, blockThreads, 1}
+var squareSumBlockShape = [3]uint32{1, blockThreads, 1}
 
 func gridOfBlocks(n int) [3]uint32 { return [3]uint32{uint32(n), 1, 1} }
 
@@ -101,7 +101,7 @@ func (l LayerSet) SumSquares(w, g Pointer) ([]Launch, error) {
 		return nil, c.err
 	}
 	var a launchList
-	a.addUntyped("layer_squares", gridOfBlocks(l.chunks), sumBlockShape, normSharedBytes, w, g, l.Memory, 0, l.address(l.squaresOffset()))
+	a.addUntypedLaunch("layer_squares", gridOfBlocks(l.chunks), squareSumBlockShape, squareSumSharedBytes, w, g, l.Memory, 0, l.address(l.squareSumsOffset()))
 	return a.result()
 }
 
@@ -117,7 +117,7 @@ func (l LayerSet) Clip(maxNorm float64, control Pointer) ([]Launch, error) {
 		return nil, c.err
 	}
 	var a launchList
-	a.addUntyped("clip_norm", unitDim, sumBlockShape, normSharedBytes, l.address(l.squaresOffset()), l.chunks, maxNorm, control)
+	a.addUntypedLaunch("clip_norm", unitDim, squareSumBlockShape, squareSumSharedBytes, l.address(l.squareSumsOffset()), l.chunks, maxNorm, control)
 	return a.result()
 }
 
@@ -128,7 +128,7 @@ func (l LayerSet) Clip(maxNorm float64, control Pointer) ([]Launch, error) {
 // per weight, 20 with momentum, and 2 more with a 16-bit copy.
 func (l LayerSet) LARS(t ElementType, u Update, trust float64, first, last int) ([]Launch, error) {
 	c := argChecker{op: "lars"}
-	l.check(&c, u, first, last)
+	l.checkUpdateArgs(&c, u, first, last)
 	c.require(u.Buffer%pointAlignment == 0, "momentum is not aligned to %d bytes", pointAlignment)
 	c.require(u.Buffer != 0 || u.Momentum == 0, "momentum is %g, but its buffer is absent", u.Momentum)
 	if c.err != nil {
@@ -136,9 +136,9 @@ func (l LayerSet) LARS(t ElementType, u Update, trust float64, first, last int) 
 	}
 	from, n := l.first[first], l.first[last]-l.first[first]
 	var a launchList
-	a.addUntyped("lars_rates", gridOfBlocks(last-first), sumBlockShape, normSharedBytes,
-		l.address(l.squaresOffset()), l.address(l.layersOffset()), first, l.address(l.ratesOffset()), u.Control, trust, u.WeightDecay)
-	a.addTyped(t, "lars", gridOfBlocks(n), sumBlockShape, 0, u.W, u.G, u.Buffer, u.Low, l.Memory, from, l.address(l.ratesOffset()), u.Control, u.Momentum)
+	a.addUntypedLaunch("lars_rates", gridOfBlocks(last-first), squareSumBlockShape, squareSumSharedBytes,
+		l.address(l.squareSumsOffset()), l.address(l.layersOffset()), first, l.address(l.ratesOffset()), u.Control, trust, u.WeightDecay)
+	a.addTypedLaunch(t, "lars", gridOfBlocks(n), squareSumBlockShape, 0, u.W, u.G, u.Buffer, u.Low, l.Memory, from, l.address(l.ratesOffset()), u.Control, u.Momentum)
 	return a.result()
 }
 
@@ -148,7 +148,7 @@ func (l LayerSet) LARS(t ElementType, u Update, trust float64, first, last int) 
 // ignored. Memory traffic: 40 bytes per weight, and 2 more with a 16-bit copy.
 func (l LayerSet) LAMB(t ElementType, u Update, first, last int) ([]Launch, error) {
 	c := argChecker{op: "lamb"}
-	l.check(&c, u, first, last)
+	l.checkUpdateArgs(&c, u, first, last)
 	c.requireArray("m", u.M, pointAlignment)
 	c.requireArray("v", u.V, pointAlignment)
 	if c.err != nil {
@@ -156,15 +156,15 @@ func (l LayerSet) LAMB(t ElementType, u Update, first, last int) ([]Launch, erro
 	}
 	from, n := l.first[first], l.first[last]-l.first[first]
 	var a launchList
-	a.addUntyped("lamb_moments", gridOfBlocks(n), sumBlockShape, normSharedBytes,
-		u.W, u.G, u.M, u.V, l.Memory, from, l.address(l.layersOffset()), l.address(l.squaresOffset()), u.Control, u.Beta1, u.Beta2, u.Epsilon, u.WeightDecay)
-	a.addUntyped("lamb_rates", gridOfBlocks(last-first), sumBlockShape, normSharedBytes,
-		l.address(l.squaresOffset()), l.address(l.layersOffset()), first, l.address(l.ratesOffset()), u.Control, u.WeightDecay)
-	a.addTyped(t, "lamb", gridOfBlocks(n), sumBlockShape, 0, u.W, u.M, u.V, u.Low, l.Memory, from, l.address(l.ratesOffset()), u.Control, u.Epsilon)
+	a.addUntypedLaunch("lamb_moments", gridOfBlocks(n), squareSumBlockShape, squareSumSharedBytes,
+		u.W, u.G, u.M, u.V, l.Memory, from, l.address(l.layersOffset()), l.address(l.squareSumsOffset()), u.Control, u.Beta1, u.Beta2, u.Epsilon, u.WeightDecay)
+	a.addUntypedLaunch("lamb_rates", gridOfBlocks(last-first), squareSumBlockShape, squareSumSharedBytes,
+		l.address(l.squareSumsOffset()), l.address(l.layersOffset()), first, l.address(l.ratesOffset()), u.Control, u.WeightDecay)
+	a.addTypedLaunch(t, "lamb", gridOfBlocks(n), squareSumBlockShape, 0, u.W, u.M, u.V, u.Low, l.Memory, from, l.address(l.ratesOffset()), u.Control, u.Epsilon)
 	return a.result()
 }
 
-func (l LayerSet) check(c *argChecker, u Update, first, last int) {
+func (l LayerSet) checkUpdateArgs(c *argChecker, u Update, first, last int) {
 	c.requireArray("memory", l.Memory, pointAlignment)
 	c.requireArray("w", u.W, pointAlignment)
 	c.requireArray("g", u.G, pointAlignment)
@@ -178,13 +178,13 @@ func (l LayerSet) check(c *argChecker, u Update, first, last int) {
 // must be a multiple of 4.
 func AddGradients(sum, g Pointer, n int) ([]Launch, error) {
 	c := argChecker{op: "gradient sum"}
-	checkGradientSum(&c, sum, g, n)
+	checkGradientSumArgs(&c, sum, g, n)
 	if c.err != nil {
 		return nil, c.err
 	}
 	grid, block := flatGrid(n, 4)
 	var l launchList
-	l.addUntyped("grad_add", grid, block, 0, sum, g, int64Arg(n))
+	l.addUntypedLaunch("grad_add", grid, block, 0, sum, g, int64Arg(n))
 	return l.result()
 }
 
@@ -192,18 +192,18 @@ func AddGradients(sum, g Pointer, n int) ([]Launch, error) {
 // n elements. n must be a multiple of 4.
 func AverageGradients(g, sum Pointer, n, parts int) ([]Launch, error) {
 	c := argChecker{op: "gradient mean"}
-	checkGradientSum(&c, sum, g, n)
+	checkGradientSumArgs(&c, sum, g, n)
 	c.requirePositive("parts", parts)
 	if c.err != nil {
 		return nil, c.err
 	}
 	grid, block := flatGrid(n, 4)
 	var l launchList
-	l.addUntyped("grad_mean", grid, block, 0, g, sum, int64Arg(n), parts)
+	l.addUntypedLaunch("grad_mean", grid, block, 0, g, sum, int64Arg(n), parts)
 	return l.result()
 }
 
-func checkGradientSum(c *argChecker, sum, g Pointer, n int) {
+func checkGradientSumArgs(c *argChecker, sum, g Pointer, n int) {
 	c.requirePositive("n", n)
 	c.require(n%4 == 0, "got %d elements, want a multiple of 4", n)
 	c.requireArray("sum", sum, pointAlignment)

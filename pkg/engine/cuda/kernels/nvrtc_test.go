@@ -32,7 +32,7 @@ func openCompiler(t *testing.T) *nvrtc.Library {
 	}
 	lib, err := nvrtc.Open(clib.NewSearch(clib.Environment{Getenv: func(name string) string {
 		value := os.Getenv(name)
-		if name == clib.PathVariable && value == "" {
+		if name == clib.LibraryPathVariable && value == "" {
 			return folder
 		}
 		return value

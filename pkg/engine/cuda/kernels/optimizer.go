@@ -72,7 +72,7 @@ func BeginStep(control Pointer, beta1, beta2 float64) ([]Launch, error) {
 		return nil, c.err
 	}
 	var l launchList
-	l.addUntyped("step_begin", unitDim, unitDim, 0, control, beta1, beta2)
+	l.addUntypedLaunch("step_begin", unitDim, unitDim, 0, control, beta1, beta2)
 	return l.result()
 }
 
@@ -100,7 +100,7 @@ func launchOverGradients(name string, g Pointer, n int, control Pointer) ([]Laun
 	}
 	grid, block := flatGrid(n, 4)
 	var l launchList
-	l.addUntyped(name, grid, block, 0, g, int64Arg(n), control)
+	l.addUntypedLaunch(name, grid, block, 0, g, int64Arg(n), control)
 	return l.result()
 }
 
@@ -115,7 +115,7 @@ func UpdateLossScale(control Pointer, growth, backoff float64, interval int) ([]
 		return nil, c.err
 	}
 	var l launchList
-	l.addUntyped("scale_update", unitDim, unitDim, 0, control, growth, backoff, interval)
+	l.addUntypedLaunch("scale_update", unitDim, unitDim, 0, control, growth, backoff, interval)
 	return l.result()
 }
 
@@ -145,7 +145,7 @@ type Update struct {
 // a 16-bit copy.
 func (a Update) Adam(t ElementType) ([]Launch, error) {
 	c := argChecker{op: "adam"}
-	a.check(&c, t)
+	a.checkArgs(&c, t)
 	c.requireArray("m", a.M, 4)
 	c.requireArray("v", a.V, 4)
 	if c.err != nil {
@@ -153,7 +153,7 @@ func (a Update) Adam(t ElementType) ([]Launch, error) {
 	}
 	grid, block := flatGrid(a.N, vector)
 	var l launchList
-	l.addTyped(t, "adam", grid, block, 0, a.W, a.G, a.M, a.V, a.Low, int64Arg(a.N), a.Control, a.Beta1, a.Beta2, a.Epsilon, a.WeightDecay, a.Decoupled, a.Unscaled)
+	l.addTypedLaunch(t, "adam", grid, block, 0, a.W, a.G, a.M, a.V, a.Low, int64Arg(a.N), a.Control, a.Beta1, a.Beta2, a.Epsilon, a.WeightDecay, a.Decoupled, a.Unscaled)
 	return l.result()
 }
 
@@ -162,7 +162,7 @@ func (a Update) Adam(t ElementType) ([]Launch, error) {
 // momentum, and 2 more with a 16-bit copy.
 func (a Update) SGD(t ElementType) ([]Launch, error) {
 	c := argChecker{op: "sgd"}
-	a.check(&c, t)
+	a.checkArgs(&c, t)
 	c.require(a.Buffer%4 == 0, "momentum is not aligned to 4 bytes")
 	c.require(a.Buffer != 0 || a.Momentum == 0, "momentum is %g, but its buffer is absent", a.Momentum)
 	c.require(a.Buffer != 0 || !a.Nesterov, "Nesterov's momentum is set, but its buffer is absent")
@@ -171,11 +171,11 @@ func (a Update) SGD(t ElementType) ([]Launch, error) {
 	}
 	grid, block := flatGrid(a.N, vector)
 	var l launchList
-	l.addTyped(t, "sgd", grid, block, 0, a.W, a.G, a.Buffer, a.Low, int64Arg(a.N), a.Control, a.Momentum, a.WeightDecay, a.Nesterov, a.Unscaled)
+	l.addTypedLaunch(t, "sgd", grid, block, 0, a.W, a.G, a.Buffer, a.Low, int64Arg(a.N), a.Control, a.Momentum, a.WeightDecay, a.Nesterov, a.Unscaled)
 	return l.result()
 }
 
-func (a Update) check(c *argChecker, t ElementType) {
+func (a Update) checkArgs(c *argChecker, t ElementType) {
 	c.requirePositive("n", a.N)
 	c.requireArray("w", a.W, 4)
 	c.requireArray("g", a.G, 4)

@@ -69,10 +69,10 @@ func TestBiasBackward(t *testing.T) {
 					masked := dy
 					if relu {
 						a.Y, a.DX = d.rows("y", shape, y).m(), dx.m()
-						masked = float32s(truth(d.T, plan.OpReLUBackward, plan.Attr{}, []operand{{shape: shape, values: y}, {shape: shape, values: dy}}, shape)[0])
+						masked = float32s(truth(d.T, plan.OpReLUBackward, plan.KernelAttr{}, []operand{{shape: shape, values: y}, {shape: shape, values: dy}}, shape)[0])
 					}
 					d.run(a.Launches(d.typ))
-					want := truth(d.T, plan.OpBiasBackward, plan.Attr{}, []operand{{shape: shape, values: masked}}, []int{c})
+					want := truth(d.T, plan.OpBiasBackward, plan.KernelAttr{}, []operand{{shape: shape, values: masked}}, []int{c})
 					d.near("db", kernels.F32, db.values(c), want[0], 1e-6, 1e-6+float64(n)*0x1p-24)
 					if relu {
 						d.near("dx", d.typ, d.logical(dx), int64Arg(masked), 0, 0)
@@ -105,10 +105,10 @@ func TestElementwise(t *testing.T) {
 				d.run(with(both, accm).ReLUBackward(d.typ))
 				d.run(with(sum, nil).Add(d.typ))
 				x := []operand{{shape: shape, values: a}, {shape: shape, values: b}}
-				d.near("relu", d.typ, d.logical(relu), truth(d.T, plan.OpReLU, plan.Attr{}, x[:1], shape)[0], 0, 0)
-				gradient := truth(d.T, plan.OpReLUBackward, plan.Attr{}, x, shape)[0]
+				d.near("relu", d.typ, d.logical(relu), truth(d.T, plan.OpReLU, plan.KernelAttr{}, x[:1], shape)[0], 0, 0)
+				gradient := truth(d.T, plan.OpReLUBackward, plan.KernelAttr{}, x, shape)[0]
 				d.near("relu backward", d.typ, d.logical(back), gradient, 0, 0)
-				d.near("add", d.typ, d.logical(sum), truth(d.T, plan.OpAdd, plan.Attr{}, x, shape)[0], 0, 0)
+				d.near("add", d.typ, d.logical(sum), truth(d.T, plan.OpAdd, plan.KernelAttr{}, x, shape)[0], 0, 0)
 				for i := range gradient {
 					gradient[i] += float64(acc[i])
 				}
@@ -137,7 +137,7 @@ func TestConcatAndSlice(t *testing.T) {
 				copyTo(am, y, 0, 0, c[0])
 				copyTo(bm, y, 0, c[0], c[1])
 				in := []operand{{shape: sa, values: a}, {shape: sb, values: b}}
-				want := truth(d.T, plan.OpConcat, plan.Attr{}, in, sy)[0]
+				want := truth(d.T, plan.OpConcat, plan.KernelAttr{}, in, sy)[0]
 				d.near("concat", d.typ, d.logical(y), want, 0, 0)
 				back := d.rows("slice", sb, make([]float32, elements(sb))).inOut()
 				copyTo(y, back, c[0], 0, c[1])

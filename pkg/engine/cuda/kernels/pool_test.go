@@ -43,7 +43,7 @@ func TestMaxPool(t *testing.T) {
 					y, index := d.rows("y", ys, nil), d.alloc("index", rowsOf(ys)*p.Channels)
 					p.X, p.Y, p.Index = d.rows("x", shape, x).m(), y.m(), index.pointer()
 					d.run(p.Forward(d.typ))
-					attr := plan.Attr{Kernel: []int{w[0], w[0]}, Stride: []int{w[1], w[1]}}
+					attr := plan.KernelAttr{Kernel: []int{w[0], w[0]}, Stride: []int{w[1], w[1]}}
 					in := []operand{{shape: shape, values: x}, {shape: ys, values: float32s(d.logical(y))}, {shape: ys, values: dy}}
 					d.near("y", d.typ, d.logical(y), truth(d.T, plan.OpMaxPool, attr, in[:1], ys)[0], 0, 0)
 
@@ -144,7 +144,7 @@ func TestPad(t *testing.T) {
 					at := 3 - len(c.front) + i
 					p.In[at], p.Out[at], p.Shift[at] = c.shape[2+i], ys[2+i], c.front[i]
 				}
-				attr := plan.Attr{Pad: c.front, PadEnd: c.behind}
+				attr := plan.KernelAttr{Pad: c.front, PadEnd: c.behind}
 				x, dy, acc := d.normal(d.typ, elements(c.shape), 0, 1), d.normal(d.typ, elements(ys), 0, 1), d.normal(d.typ, elements(c.shape), 0, 1)
 				y, dx := d.rows("y", ys, nil), d.rows("dx", c.shape, nil)
 				p.X, p.Y = d.rows("x", c.shape, x).m(), y.m()

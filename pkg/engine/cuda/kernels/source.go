@@ -15,7 +15,7 @@ var preludeSource string
 var untypedSource string
 
 //go:embed source/norms.cu
-var normsSource string
+var layerwiseNormsSource string
 
 //go:embed source/syncnorm.cu
 var syncNormSource string
@@ -36,7 +36,7 @@ var lossSource string
 var classifySource string
 
 //go:embed source/head.cu
-var headSource string
+var headConvolutionSource string
 
 //go:embed source/optimizer.cu
 var optimizerSource string
@@ -59,7 +59,7 @@ var (
 type sourceFile struct{ name, text string }
 
 func untypedFiles() []sourceFile {
-	return []sourceFile{{"untyped.cu", untypedSource}, {"syncnorm.cu", syncNormSource}, {"norms.cu", normsSource}}
+	return []sourceFile{{"untyped.cu", untypedSource}, {"syncnorm.cu", syncNormSource}, {"norms.cu", layerwiseNormsSource}}
 }
 
 // typedFiles returns the files that are compiled for each element type. A file may use the
@@ -71,7 +71,7 @@ func typedFiles() []sourceFile {
 		{"pool.cu", poolSource},
 		{"loss.cu", lossSource},
 		{"classify.cu", classifySource},
-		{"head.cu", headSource},
+		{"head.cu", headConvolutionSource},
 		{"layout.cu", layoutSource},
 		{"augment.cu", augmentSource},
 		{"optimizer.cu", optimizerSource},
@@ -86,7 +86,7 @@ func (f sourceFile) expandMacros(suffix string) string {
 		m := kernelMacro.FindStringSubmatch(head)
 		// Request at least two blocks per multiprocessor. Without this bound the compiler
 		// limits the registers of some kernels to fit a third block, and spills to memory.
-		threads := map[string]int{"KERNEL": blockThreads, "WIDE": columnBlockSide * columnBlockSide}[m[1]]
+		threads := map[string]int{"KERNEL": blockThreads, "WIDE": columnSumBlockSide * columnSumBlockSide}[m[1]]
 		return fmt.Sprintf("extern \"C\" __global__ void __launch_bounds__(%d, 2) %s(", threads, m[2])
 	})
 	return fmt.Sprintf("#line 1 %q\n%s\n", f.name, text)

@@ -316,7 +316,7 @@ type operand struct {
 }
 
 // truth runs one kernel on engine/reference in float64: its outputs, then its states.
-func truth(t *testing.T, op plan.Op, attr plan.Attr, in []operand, out ...[]int) [][]float64 {
+func truth(t *testing.T, op plan.Op, attr plan.KernelAttr, in []operand, out ...[]int) [][]float64 {
 	t.Helper()
 	p := &plan.Program{Loss: -1, Forward: 1}
 	k := plan.Kernel{Op: op, Name: "layer", Attr: attr}

@@ -26,9 +26,9 @@ func (a BatchNorm) Moments(t ElementType, vector Pointer) ([]Launch, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	r := newTiling(a.Rows, a.Channels, reduceBlocks)
+	r := newMatrixLaunchTiling(a.Rows, a.Channels, reduceBlocks)
 	l := launchList{launches: first[:1]}
-	l.addUntyped("bn_moments", gridCovering(a.Channels, columnBlockSide), [3]uint32{columnBlockSide, columnBlockSide, 1}, columnSharedBytes,
+	l.addUntypedLaunch("bn_moments", gridCovering(a.Channels, columnSumBlockSide), [3]uint32{columnSumBlockSide, columnSumBlockSide, 1}, columnSumSharedBytes,
 		a.Partial, r.chunks, int64Arg(a.Rows), int64Arg(r.rowsPerChunk), a.Channels, vector)
 	return l.result()
 }
@@ -52,7 +52,7 @@ func (a BatchNorm) StatisticsFromVector(vector Pointer) ([]Launch, error) {
 	}
 	grid, block := flatGrid(a.Channels, 1)
 	var l launchList
-	l.addUntyped("bn_join", grid, block, 0, vector, a.Channels, a.Epsilon, a.Momentum, a.Mean, a.InvStd, a.RunningMean, a.RunningVar)
+	l.addUntypedLaunch("bn_join", grid, block, 0, vector, a.Channels, a.Epsilon, a.Momentum, a.Mean, a.InvStd, a.RunningMean, a.RunningVar)
 	return l.result()
 }
 
@@ -85,7 +85,7 @@ func (a BatchNormGrad) ApplyFromVector(t ElementType, vector, scratch Pointer) (
 	}
 	grid, block := flatGrid(a.Channels, 1)
 	var l launchList
-	l.addUntyped("statistics_unpack", grid, block, 0, vector, int64Arg(a.Rows), a.Channels, a.DBeta, a.DGamma)
+	l.addUntypedLaunch("statistics_unpack", grid, block, 0, vector, int64Arg(a.Rows), a.Channels, a.DBeta, a.DGamma)
 	l.launches = append(l.launches, apply...)
 	return l.result()
 }
@@ -100,6 +100,6 @@ func packStatistics(a, b Pointer, rows, channels int, vector Pointer) ([]Launch,
 	}
 	grid, block := flatGrid(channels, 1)
 	var l launchList
-	l.addUntyped("statistics_pack", grid, block, 0, a, b, int64Arg(rows), channels, vector)
+	l.addUntypedLaunch("statistics_pack", grid, block, 0, a, b, int64Arg(rows), channels, vector)
 	return l.result()
 }

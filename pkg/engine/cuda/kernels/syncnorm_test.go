@@ -104,7 +104,7 @@ func synchronisedBatchNorm(d *device, shape []int, sums bool) {
 		d.run(w.grad.ApplyFromVector(d.typ, w.vector.pointer(), room))
 	}
 
-	attr := plan.Attr{Training: true, Epsilon: 1e-5, Momentum: 0.1}
+	attr := plan.KernelAttr{Training: true, Epsilon: 1e-5, Momentum: 0.1}
 	want := truth(d.T, plan.OpBatchNorm, attr,
 		[]operand{{shape: shape, values: x}, {shape: cs, values: gamma}, {shape: cs, values: beta}, {shape: cs, values: mean, state: true}, {shape: cs, values: variance, state: true}},
 		shape, cs, cs)

@@ -51,7 +51,7 @@ func measureAugment2DMismatch(p *sandbox) float64 {
 		it := loader.Epoch(context.Background(), epoch)
 		for it.Next() {
 			b := it.Batch()
-			to := p.newOutput(batch * crop * crop * padded * p.low.Size())
+			to := p.newNaNOutput(batch * crop * crop * padded * p.low.Size())
 			control := kernels.ControlBlock{Seed: seed, Epoch: int64(epoch)}
 			p.launch(kernels.Augmentation{
 				PixelConversion: kernels.PixelConversion{Channels: channels, Padded: padded, Divisor: 255, Dst: to, Pitch: padded},
@@ -107,7 +107,7 @@ func measureAugment3DMismatch(p *sandbox) float64 {
 	seed, indexes := int64(p.random.Uint32()), p.random.Perm(samples)
 	src, list, worst := p.uploadInput(voxels), p.uploadIndexes(indexes), 0.0
 	for epoch := range 2 {
-		to := p.newOutput(samples * cut * padded * p.low.Size())
+		to := p.newNaNOutput(samples * cut * padded * p.low.Size())
 		control := kernels.ControlBlock{Seed: seed, Epoch: int64(epoch)}
 		p.launch(kernels.Augmentation{
 			PixelConversion: kernels.PixelConversion{Channels: channels, Padded: padded, Divisor: 255, Dst: to, Pitch: padded},

@@ -41,22 +41,22 @@ func (t *tester) classificationOperations() []operation {
 			operation{op: plan.OpGlobalAvgPoolBackward, in: [][]int{small}, out: [][]int{s}, bound: t.errorBound(2)},
 			operation{op: plan.OpReshape, in: [][]int{s}, out: [][]int{{s[0], s[1] * points}}},
 			operation{name: "reshape back", op: plan.OpReshape, in: [][]int{{s[0], s[1] * points}}, out: [][]int{s}},
-			operation{op: plan.OpLeakyReLU, attr: plan.Attr{Slope: 0.2}, in: [][]int{s}, out: [][]int{s}, bound: one},
-			operation{op: plan.OpLeakyReLUBackward, attr: plan.Attr{Slope: 0.2}, in: [][]int{s, s}, out: [][]int{s}, bound: one},
+			operation{op: plan.OpLeakyReLU, attr: plan.KernelAttr{Slope: 0.2}, in: [][]int{s}, out: [][]int{s}, bound: one},
+			operation{op: plan.OpLeakyReLUBackward, attr: plan.KernelAttr{Slope: 0.2}, in: [][]int{s, s}, out: [][]int{s}, bound: one},
 			operation{op: plan.OpTanh, in: [][]int{s}, out: [][]int{s}, bound: t.errorBound(2)},
 			operation{op: plan.OpTanhBackward, in: [][]int{s, s}, out: [][]int{s}, bound: t.errorBound(2)},
 			operation{op: plan.OpL1, in: [][]int{s, s}, out: [][]int{{1}}, bound: t.sumErrorBound(elementCount(s), 1)},
 			operation{op: plan.OpL1Backward, in: [][]int{s, s, {1}}, out: [][]int{s}, bound: one},
-			operation{name: "l1 with exponentials", op: plan.OpL1, attr: plan.Attr{ExpWeight: 1e-4}, in: [][]int{s, s}, out: [][]int{{1}}, bound: t.sumErrorBound(elementCount(s), 1), fill: scaleDownLossOperands},
-			operation{name: "l1_backward with exponentials", op: plan.OpL1Backward, attr: plan.Attr{ExpWeight: 1e-4}, in: [][]int{s, s, {1}}, out: [][]int{s}, bound: t.errorBoundWithoutTensorCores(2), fill: scaleDownLossOperands},
-			operation{op: plan.OpDiceBCE, attr: plan.Attr{DiceWeight: 0.5}, in: [][]int{s, s}, out: [][]int{{1}}, bound: t.errorBoundWithoutTensorCores(2), fill: roundTargetsToMask},
-			operation{op: plan.OpDiceBCEBackward, attr: plan.Attr{DiceWeight: 0.5}, in: [][]int{s, s, {1}}, out: [][]int{s}, bound: t.errorBoundWithoutTensorCores(2), fill: roundTargetsToMask},
+			operation{name: "l1 with exponentials", op: plan.OpL1, attr: plan.KernelAttr{ExpWeight: 1e-4}, in: [][]int{s, s}, out: [][]int{{1}}, bound: t.sumErrorBound(elementCount(s), 1), fill: scaleDownLossOperands},
+			operation{name: "l1_backward with exponentials", op: plan.OpL1Backward, attr: plan.KernelAttr{ExpWeight: 1e-4}, in: [][]int{s, s, {1}}, out: [][]int{s}, bound: t.errorBoundWithoutTensorCores(2), fill: scaleDownLossOperands},
+			operation{op: plan.OpDiceBCE, attr: plan.KernelAttr{DiceWeight: 0.5}, in: [][]int{s, s}, out: [][]int{{1}}, bound: t.errorBoundWithoutTensorCores(2), fill: roundTargetsToMask},
+			operation{op: plan.OpDiceBCEBackward, attr: plan.KernelAttr{DiceWeight: 0.5}, in: [][]int{s, s, {1}}, out: [][]int{s}, bound: t.errorBoundWithoutTensorCores(2), fill: roundTargetsToMask},
 		)
 		all = append(all, padOperations(s)...)
 	}
 	for _, s := range t.featureMapShapes() {
 		for _, w := range [][2]int{{2, 2}, {3, 2}, {2, 3}} {
-			attr := plan.Attr{Kernel: []int{w[0], w[0]}, Stride: []int{w[1], w[1]}}
+			attr := plan.KernelAttr{Kernel: []int{w[0], w[0]}, Stride: []int{w[1], w[1]}}
 			y := []int{s[0], s[1], (s[2]-w[0])/w[1] + 1, (s[3]-w[0])/w[1] + 1}
 			all = append(
 				all,
@@ -78,7 +78,7 @@ func (t *tester) classificationOperations() []operation {
 			}
 		}
 		for _, smoothing := range []float64{0, 0.125} {
-			attr := plan.Attr{Smoothing: smoothing}
+			attr := plan.KernelAttr{Smoothing: smoothing}
 			all = append(
 				all,
 				operation{op: plan.OpSoftmaxCrossEntropy, attr: attr, in: [][]int{z, target}, out: [][]int{{1}}, bound: t.errorBoundWithoutTensorCores(4), fill: classes},
@@ -103,7 +103,7 @@ func scaleDownLossOperands(i int, v []float32, _ [][]float32) {
 // map. Their expected results are exact.
 func padOperations(s []int) []operation {
 	n := len(s) - 2
-	attr := plan.Attr{Pad: []int{1, 0, 2}[:n], PadEnd: []int{0, 2, 1}[:n]}
+	attr := plan.KernelAttr{Pad: []int{1, 0, 2}[:n], PadEnd: []int{0, 2, 1}[:n]}
 	y := slices.Clone(s)
 	for i := range n {
 		y[2+i] += attr.Pad[i] + attr.PadEnd[i]
@@ -117,7 +117,7 @@ func padOperations(s []int) []operation {
 // paddedPoolOperation returns the first max pooling of a ResNet: overlapping windows of 3
 // with padding 1. If zeros is set, the padding counts as zeros, which may be maxima.
 func paddedPoolOperation(s []int, zeros bool) operation {
-	attr := plan.Attr{Kernel: []int{3, 3}, Stride: []int{2, 2}, Pad: []int{1, 1}, PadZeros: zeros}
+	attr := plan.KernelAttr{Kernel: []int{3, 3}, Stride: []int{2, 2}, Pad: []int{1, 1}, PadZeros: zeros}
 	name := "max_pool with padding"
 	if zeros {
 		name = "max_pool with zeros around"

@@ -35,7 +35,7 @@ func (t *tester) checkDirectLaunches() error {
 		{"planar to rows and back", "2×3×35", 0, measureSmallTransposeMismatch},
 		{"planar to rows and back", "3×40×33", 0, measureWideTransposeMismatch},
 		{"normalize_u8", "3×11×77", t.errorBoundWithoutTensorCores(1), measureNormalizationMismatch},
-		{"head", "200 rows of 24 channels", t.errorBoundWithoutTensorCores(1), measureHeadMismatch},
+		{"head", "200 rows of 24 channels", t.errorBoundWithoutTensorCores(1), measureHeadConvolutionMismatch},
 		{"bce with counts", "20001 logits", t.errorBoundWithoutTensorCores(1), measureBCEMismatch},
 		{"adam, one step left out", "4099 weights, 6 steps", 1e-5, measureAdamMismatch},
 		{"sgd with momentum", "4099 weights, 4 steps", 1e-5, measureSGDMismatch},
@@ -54,7 +54,7 @@ func (t *tester) checkDirectLaunches() error {
 		p := &sandbox{tester: t, gpu: t.engine.Probe(), typ: number.KernelType(t.low), ran: map[string]bool{}}
 		err := t.engine.Do(func() error {
 			check.Error = c.run(p)
-			return p.checkAndFree()
+			return p.checkMarginsAndFree()
 		})
 		if err != nil {
 			if err := t.addFailure(check, err); err != nil {
@@ -88,16 +88,16 @@ type guardedBlock struct {
 
 // size returns the size of m including its margins, in bytes.
 func (m guardedBlock) size() int64 {
-	return int64((m.bytes+marginBytes-1)/marginBytes*marginBytes + 2*marginBytes)
+	return int64((m.bytes+guardMarginBytes-1)/guardMarginBytes*guardMarginBytes + 2*guardMarginBytes)
 }
 
-// marginBytes is the size of a margin. It is a multiple of cuMemAlloc's alignment, so that
+// guardMarginBytes is the size of a margin. It is a multiple of cuMemAlloc's alignment, so that
 // the memory after a margin is aligned too.
-const marginBytes = 256
+const guardMarginBytes = 256
 
 // uploadInput copies data to the GPU, for operands that no kernel may change.
 func (p *sandbox) uploadInput(data []byte) kernels.Pointer {
-	ptr := p.newOutput(len(data))
+	ptr := p.newNaNOutput(len(data))
 	if p.err == nil {
 		p.err = p.gpu.Write(driver.Ptr(ptr), data)
 		p.blocks[len(p.blocks)-1].input = bytes.Clone(data)
@@ -124,8 +124,8 @@ func (p *sandbox) uploadInOut(data []byte) kernels.Pointer {
 	return ptr
 }
 
-// newOutput allocates n bytes on the GPU and fills them with 0xff, which is NaN in every type.
-func (p *sandbox) newOutput(n int) kernels.Pointer {
+// newNaNOutput allocates n bytes on the GPU and fills them with 0xff, which is NaN in every type.
+func (p *sandbox) newNaNOutput(n int) kernels.Pointer {
 	if p.err != nil {
 		return 0
 	}
@@ -134,7 +134,7 @@ func (p *sandbox) newOutput(n int) kernels.Pointer {
 		return 0
 	}
 	p.blocks = append(p.blocks, m)
-	return kernels.Pointer(m.ptr.Add(marginBytes))
+	return kernels.Pointer(m.ptr.Add(guardMarginBytes))
 }
 
 // launch enqueues the launches, or records err if it is not nil.
@@ -165,16 +165,16 @@ func (p *sandbox) readBytes(at kernels.Pointer, n int) []byte {
 	return data
 }
 
-// checkAndFree frees the memory. It returns an error if an earlier call failed, or if a kernel
+// checkMarginsAndFree frees the memory. It returns an error if an earlier call failed, or if a kernel
 // changed a margin or an operand that uploadInput copied.
-func (p *sandbox) checkAndFree() error {
+func (p *sandbox) checkMarginsAndFree() error {
 	for _, m := range p.blocks {
 		all := p.readBytes(kernels.Pointer(m.ptr), int(m.size()))
 		if p.err == nil {
-			inside := all[marginBytes:][:m.bytes]
+			inside := all[guardMarginBytes:][:m.bytes]
 			for i, b := range all {
-				if (i < marginBytes || i >= marginBytes+m.bytes) && b != 0xff {
-					p.err = fmt.Errorf("a kernel wrote out of bounds: at offset %d of %d bytes", i-marginBytes, m.bytes)
+				if (i < guardMarginBytes || i >= guardMarginBytes+m.bytes) && b != 0xff {
+					p.err = fmt.Errorf("a kernel wrote out of bounds: at offset %d of %d bytes", i-guardMarginBytes, m.bytes)
 				}
 			}
 			if m.input != nil && !bytes.Equal(m.input, inside) {
@@ -191,7 +191,7 @@ func (p *sandbox) checkAndFree() error {
 // measureFillMismatch returns the mismatch of the result of fill_u32.
 func measureFillMismatch(p *sandbox) float64 {
 	const n = 4097
-	to := p.newOutput(4 * n)
+	to := p.newNaNOutput(4 * n)
 	p.launch(kernels.FillWords(to, 0x3f800000, n))
 	want := make([]float64, n)
 	for i := range want {
@@ -210,7 +210,7 @@ func measureCastMismatch(p *sandbox) float64 {
 		v[i] = float32(p.random.NormFloat64() * 100)
 	}
 	v[7], v[8] = 0, float32(math.Copysign(0, -1))
-	from, low, back := p.uploadFloat32(v), p.newOutput(n*p.low.Size()), p.newOutput(4*n)
+	from, low, back := p.uploadFloat32(v), p.newNaNOutput(n*p.low.Size()), p.newNaNOutput(4*n)
 	p.launch(kernels.CastFromF32(p.typ, from, low, n))
 	p.launch(kernels.CastToF32(p.typ, low, back, n))
 	if !bytes.Equal(p.readBytes(low, n*p.low.Size()), number.Encode(p.low, v)) {
@@ -230,7 +230,7 @@ func measureWideTransposeMismatch(p *sandbox) float64 { return measureTransposeM
 func measureTransposeMismatch(p *sandbox, batch, channels, spatial int) float64 {
 	n, padded := batch*channels*spatial, kernels.PaddedChannels(channels)
 	v := p.randomNumbers(n)
-	rows, back := p.newOutput(batch*spatial*padded*p.low.Size()), p.newOutput(4*n)
+	rows, back := p.newNaNOutput(batch*spatial*padded*p.low.Size()), p.newNaNOutput(4*n)
 	a := kernels.Transposition{Batch: batch, Channels: channels, Spatial: spatial, Padded: padded, Planar: p.uploadFloat32(v), Rows: rows, Pitch: padded}
 	p.launch(a.ToRows(p.typ))
 	a.Planar = back
@@ -257,7 +257,7 @@ func measureNormalizationMismatch(p *sandbox) float64 {
 	for i := range mean {
 		mean[i], invstd[i] = 0.5+float32(p.random.Float64())/10, 4+float32(p.random.Float64())
 	}
-	to := p.newOutput(batch * spatial * padded * p.low.Size())
+	to := p.newNaNOutput(batch * spatial * padded * p.low.Size())
 	p.launch(kernels.Normalization{
 		PixelConversion: kernels.PixelConversion{Channels: channels, Padded: padded, Divisor: 255, Mean: p.uploadFloat32(mean), InvStd: p.uploadFloat32(invstd), Dst: to, Pitch: padded},
 		Batch:           batch, Spatial: spatial, Src: p.uploadInput(pixels),
@@ -270,7 +270,7 @@ func measureNormalizationMismatch(p *sandbox) float64 {
 	return maxRelativeError(p.readElements(to, p.low, len(want)), want)
 }
 
-func measureHeadMismatch(p *sandbox) float64 {
+func measureHeadConvolutionMismatch(p *sandbox) float64 {
 	const rows, channels = 200, 24
 	x, w, dz := p.randomNumbers(rows*channels), make([]float32, channels), make([]float32, rows)
 	for i := range w {
@@ -282,8 +282,8 @@ func measureHeadMismatch(p *sandbox) float64 {
 	const bias = 0.25
 	a := kernels.HeadConvolution{
 		Rows: rows, Channels: channels, X: kernels.FeatureMap{Data: p.uploadRounded(x), Pitch: channels}, W: p.uploadFloat32(w), Bias: p.uploadFloat32([]float32{bias}),
-		Z: p.newOutput(4 * rows), DZ: p.uploadFloat32(dz), DX: kernels.FeatureMap{Data: p.newOutput(rows * channels * p.low.Size()), Pitch: channels},
-		DW: p.newOutput(4 * channels), DBias: p.newOutput(4), Partial: p.newOutput(4 * kernels.PartialSumFloats(rows, channels)),
+		Z: p.newNaNOutput(4 * rows), DZ: p.uploadFloat32(dz), DX: kernels.FeatureMap{Data: p.newNaNOutput(rows * channels * p.low.Size()), Pitch: channels},
+		DW: p.newNaNOutput(4 * channels), DBias: p.newNaNOutput(4), Partial: p.newNaNOutput(4 * kernels.PartialSumFloats(rows, channels)),
 	}
 	p.launch(a.Forward(p.typ))
 	p.launch(a.BackwardData(p.typ))
@@ -318,8 +318,8 @@ func measureBCEMismatch(p *sandbox) float64 {
 	}
 	control := kernels.ControlBlock{LossScale: scale}
 	a := kernels.BCE{
-		Rows: n, Channels: 1, Z: p.uploadFloat32(z), ZPitch: 1, T: p.uploadFloat32(target), Partial: p.newOutput(4 * kernels.LossPartialSumFloats),
-		Loss: p.newOutput(4), Counts: p.newOutput(32), DLoss: p.uploadFloat32([]float32{dloss}), Control: p.uploadInput(control.Bytes()), DZ: p.newOutput(4 * n), DZPitch: 1,
+		Rows: n, Channels: 1, Z: p.uploadFloat32(z), ZPitch: 1, T: p.uploadFloat32(target), Partial: p.newNaNOutput(4 * kernels.LossPartialSumFloats),
+		Loss: p.newNaNOutput(4), Counts: p.newNaNOutput(32), DLoss: p.uploadFloat32([]float32{dloss}), Control: p.uploadInput(control.Bytes()), DZ: p.newNaNOutput(4 * n), DZPitch: 1,
 	}
 	// The logits of a one-channel head are fp32 in every precision.
 	p.launch(a.Forward(kernels.F32))
@@ -363,7 +363,7 @@ func newOptimizerMemory(p *sandbox, n int, rule optim.Update) *optimizerMemory {
 	s := &optimizerMemory{n: n, want: number.ToFloat64(v), slot1: make([]float64, n), slot2: make([]float64, n), rule: rule, scale: 1024}
 	s.w, s.g = p.uploadInOut(number.Encode(device.F32, v)), p.uploadInOut(zero)
 	s.control = p.uploadInOut((kernels.ControlBlock{LossScale: s.scale}).Bytes())
-	s.update = kernels.Update{N: n, W: s.w, G: s.g, Low: p.newOutput(n * p.low.Size()), Control: s.control, WeightDecay: rule.WeightDecay}
+	s.update = kernels.Update{N: n, W: s.w, G: s.g, Low: p.newNaNOutput(n * p.low.Size()), Control: s.control, WeightDecay: rule.WeightDecay}
 	if rule.Rule == optim.RuleAdam {
 		s.update.M, s.update.V = p.uploadInOut(zero), p.uploadInOut(zero)
 		s.update.Beta1, s.update.Beta2, s.update.Epsilon = rule.Beta1, rule.Beta2, rule.Epsilon
@@ -462,7 +462,7 @@ func measureGatherRowsMismatch(p *sandbox) float64 {
 			want[i*width+k] = float64(v[list[i]*width+k])
 		}
 	}
-	to := p.newOutput(4 * batch * width)
+	to := p.newNaNOutput(4 * batch * width)
 	p.launch(kernels.GatherRows(p.uploadFloat32(v), p.uploadIndexes(list), to, batch, width))
 	return maxRelativeError(p.readElements(to, device.F32, batch*width), want)
 }
@@ -480,11 +480,11 @@ func measureThroughputTestMismatch(p *sandbox) float64 {
 		}
 		worst = max(worst, maxRelativeError(p.readElements(out, device.F32, n), want))
 	}
-	out := p.newOutput(4 * n)
+	out := p.newNaNOutput(4 * n)
 	c, err := kernels.NewFMATest(out, blocks, turns)
 	one(c, out, turns, err)
 	if p.low != device.F32 {
-		out = p.newOutput(4 * n)
+		out = p.newNaNOutput(4 * n)
 		c, err = kernels.NewMMATest(p.typ, out, blocks, turns)
 		one(c, out, 16*turns, err)
 	}

@@ -48,7 +48,7 @@ func (t *tester) checkNCCLExchange() error {
 	if !t.isSelected(name) {
 		return nil
 	}
-	c := Check{Name: name + " (numbers that differ)", Shape: fmt.Sprintf("U-Net, batch %d, %d updates", workload.BatchSize, networkSteps)}
+	c := Check{Name: name + " (numbers that differ)", Shape: fmt.Sprintf("U-Net, batch %d, %d updates", workload.BatchSize, networkTrainingSteps)}
 	if t.stack.NCCL == nil {
 		c.Detail = fmt.Sprintf("left out: %v", t.stack.Missing[clib.NCCL])
 		t.addCheck(c)
@@ -103,7 +103,7 @@ func (t *tester) trainWithExchange(g *nn.Graph, p *plan.Program, seed uint64, ex
 	}
 	defer func() { err = errors.Join(err, x.Close()) }()
 	ours := x.(probe.Executable)
-	for step := 1; step <= networkSteps; step++ {
+	for step := 1; step <= networkTrainingSteps; step++ {
 		if err := workload.SetRandomInputs(x, seed+uint64(step)); err != nil {
 			return all, err
 		}
@@ -113,7 +113,7 @@ func (t *tester) trainWithExchange(g *nn.Graph, p *plan.Program, seed uint64, ex
 		}
 		all.losses = append(all.losses, x.Loss())
 	}
-	if err := all.readStates(x); err != nil {
+	if err := all.readFinalTensors(x); err != nil {
 		return all, err
 	}
 	all.kernels = t.recordKernels(ours.LaunchedKernels())

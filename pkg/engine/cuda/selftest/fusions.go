@@ -20,11 +20,11 @@ func (t *tester) checkResidualFusions() error {
 		y := []int{s[0], s[4], s[2], s[3]}
 		for _, o := range []operation{
 			{
-				name: "conv with bias and a residual sum", op: plan.OpConv, attr: plan.Attr{Stride: []int{1, 1}, Pad: []int{1, 1}},
+				name: "conv with bias and a residual sum", op: plan.OpConv, attr: plan.KernelAttr{Stride: []int{1, 1}, Pad: []int{1, 1}},
 				in: [][]int{s[:4], {s[4], s[1], 3, 3}, {s[4]}, y}, out: [][]int{y}, bound: t.sumErrorBound(9*s[1], 2),
 			},
 			{
-				name: "conv backward data added to another", op: plan.OpConvBackwardData, attr: plan.Attr{Stride: []int{1, 1}, Pad: []int{1, 1}},
+				name: "conv backward data added to another", op: plan.OpConvBackwardData, attr: plan.KernelAttr{Stride: []int{1, 1}, Pad: []int{1, 1}},
 				in: [][]int{{s[4], s[1], 3, 3}, y, s[:4]}, out: [][]int{s[:4]}, bound: t.sumErrorBound(9*s[4], 2),
 			},
 		} {
@@ -36,7 +36,7 @@ func (t *tester) checkResidualFusions() error {
 			k := &p.Kernels[0]
 			other := k.In[len(k.In)-1]
 			k.In = k.In[:len(k.In)-1]
-			if err := t.checkFused(o, p, plan.Kernel{Op: plan.OpAdd, Name: "layer", In: []int{other, k.Out[0]}}); err != nil {
+			if err := t.checkFusedKernels(o, p, plan.Kernel{Op: plan.OpAdd, Name: "layer", In: []int{other, k.Out[0]}}); err != nil {
 				return err
 			}
 		}
@@ -44,18 +44,18 @@ func (t *tester) checkResidualFusions() error {
 	return nil
 }
 
-// newNormGradientProgram returns a program with a batch norm, ReLU, a convolution and their
+// newBatchNormGradientProgram returns a program with a batch norm, ReLU, a convolution and their
 // gradients. For the graph of the data gradient, cuDNN may also compute the sums of the batch
 // norm's gradient. The outputs are the result of the convolution and the gradients of its
 // weights, of x, gamma and beta.
-func newNormGradientProgram(s []int) *plan.Program {
+func newBatchNormGradientProgram(s []int) *plan.Program {
 	p := &plan.Program{Loss: -1, Forward: 2}
 	add := func(role plan.TensorRole, name string, shape ...int) int {
 		return workload.AddTensor(p, role, name, shape)
 	}
 	n, c, h, w, k, window, stride := s[0], s[1], s[2], s[3], s[4], s[5], s[6]
-	attr := plan.Attr{Stride: []int{stride, stride}, Pad: []int{window / 2, window / 2}}
-	norm := plan.Attr{Training: true, ReLU: true, Epsilon: 1e-5, Momentum: 0.1}
+	attr := plan.KernelAttr{Stride: []int{stride, stride}, Pad: []int{window / 2, window / 2}}
+	norm := plan.KernelAttr{Training: true, ReLU: true, Epsilon: 1e-5, Momentum: 0.1}
 	oh, ow := (h-1)/stride+1, (w-1)/stride+1
 	x, gamma, beta := add(plan.Input, "in0", n, c, h, w), add(plan.Input, "in1", c), add(plan.Input, "in2", c)
 	weights, dz := add(plan.Input, "in3", k, c, window, window), add(plan.Input, "in4", n, k, oh, ow)
@@ -90,17 +90,17 @@ func (t *tester) checkNormGradientGraphs() error {
 		if !t.isSelected(c.Name) {
 			continue
 		}
-		if err := t.checkNormProgram(s, c, t.sumErrorBound(s[5]*s[5]*s[1], 4)); err != nil {
+		if err := t.checkNormGradientProgram(s, c, t.sumErrorBound(s[5]*s[5]*s[1], 4)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// checkNormProgram checks a program of newNormGradientProgram. It first runs it as a step,
+// checkNormGradientProgram checks a program of newNormGradientProgram. It first runs it as a step,
 // whose error must be at most bound, and then each plan of the data gradient.
-func (t *tester) checkNormProgram(s []int, c Check, bound float64) (err error) {
-	p := newNormGradientProgram(s)
+func (t *tester) checkNormGradientProgram(s []int, c Check, bound float64) (err error) {
+	p := newBatchNormGradientProgram(s)
 	values := map[string][]float32{}
 	for _, q := range p.Tensors {
 		v := t.randomNumbers(q.Elements())
@@ -130,7 +130,7 @@ func (t *tester) checkNormProgram(s []int, c Check, bound float64) (err error) {
 			off = max(off, maxRelativeError(all[1][i], want))
 		}
 		t.addCheck(Check{Name: "norm, conv and their gradients", Shape: c.Shape, Error: off, Bound: bound, Kernels: t.recordKernels(ours.LaunchedKernels())})
-		if err := t.checkNormPlans(ours, &c, all[0]); err != nil {
+		if err := t.checkNormGradientPlans(ours, &c, all[0]); err != nil {
 			return t.addFailure(c, err)
 		}
 		t.addCheck(c)
@@ -169,10 +169,10 @@ func (t *tester) runProgram(x engine.Executable, values map[string][]float32) (a
 	return all, nil
 }
 
-// checkNormPlans runs every cuDNN plan that computes the data gradient and the sums of the
+// checkNormGradientPlans runs every cuDNN plan that computes the data gradient and the sums of the
 // batch norm's gradient in one graph. It compares dx, dgamma and dbeta with want, and sets the
 // error and the detail of c.
-func (t *tester) checkNormPlans(x probe.Executable, c *Check, want [][]float64) error {
+func (t *tester) checkNormGradientPlans(x probe.Executable, c *Check, want [][]float64) error {
 	plans := 0
 	all, err := x.RunPlans(plan.OpConvBackwardData, func(p probe.PlanResult) error {
 		if !p.Fused {

@@ -18,7 +18,7 @@ func (t *tester) allOperations() []operation {
 		all = append(all, t.normOperations(s)...)
 		all = append(all, t.pointwiseOperations(s)...)
 	}
-	all = append(all, t.channelOperations()...)
+	all = append(all, t.channelCopyOperations()...)
 	all = append(all, t.poolOperations()...)
 	all = append(all, t.linearOperations()...)
 	return append(all, t.classificationOperations()...)
@@ -42,8 +42,8 @@ func (t *tester) sumErrorBound(n, roundings int) float64 {
 // k channels, with windows of r×s pixels.
 type convShape struct{ n, c, h, w, k, r, s, stride, pad int }
 
-func (c convShape) attr() plan.Attr {
-	return plan.Attr{Stride: []int{c.stride, c.stride}, Pad: []int{c.pad, c.pad}}
+func (c convShape) attr() plan.KernelAttr {
+	return plan.KernelAttr{Stride: []int{c.stride, c.stride}, Pad: []int{c.pad, c.pad}}
 }
 
 func (t *tester) convOperations() []operation {
@@ -112,7 +112,7 @@ func (t *tester) normOperations(s []int) []operation {
 		for _, training := range []bool{true, false} {
 			o := operation{
 				name: "batch_norm in training" + name, op: plan.OpBatchNorm, bound: t.errorBoundWithoutTensorCores(2), fill: far,
-				attr: plan.Attr{Training: training, ReLU: relu, Epsilon: 1e-5, Momentum: 0.1},
+				attr: plan.KernelAttr{Training: training, ReLU: relu, Epsilon: 1e-5, Momentum: 0.1},
 				in:   [][]int{s, c, c, c, c}, out: [][]int{s, c, c}, state: []int{3, 4},
 			}
 			if !training {
@@ -122,7 +122,7 @@ func (t *tester) normOperations(s []int) []operation {
 		}
 		back := operation{
 			name: "batch_norm_backward" + name, op: plan.OpBatchNormBackward, bound: t.errorBoundWithoutTensorCores(2),
-			attr: plan.Attr{Training: true, ReLU: relu, Epsilon: 1e-5},
+			attr: plan.KernelAttr{Training: true, ReLU: relu, Epsilon: 1e-5},
 			in:   [][]int{s, c, c, c, s}, out: [][]int{s, c, c},
 		}
 		if relu {
@@ -153,8 +153,8 @@ func roundTargetsToMask(i int, v []float32, _ [][]float32) {
 	}
 }
 
-// channelOperations returns operations that copy channels. Their expected results are exact.
-func (t *tester) channelOperations() []operation {
+// channelCopyOperations returns operations that copy channels. Their expected results are exact.
+func (t *tester) channelCopyOperations() []operation {
 	var all []operation
 	for _, c := range [][2]int{{8, 16}, {3, 5}, {5, 24}, {7, 9}} {
 		a, b, y := []int{2, c[0], 3, 5}, []int{2, c[1], 3, 5}, []int{2, c[0] + c[1], 3, 5}
@@ -162,7 +162,7 @@ func (t *tester) channelOperations() []operation {
 			all,
 			operation{op: plan.OpConcat, in: [][]int{a, b}, out: [][]int{y}},
 			operation{op: plan.OpSlice, in: [][]int{y}, out: [][]int{a}},
-			operation{op: plan.OpSlice, attr: plan.Attr{Offset: c[0]}, in: [][]int{y}, out: [][]int{b}},
+			operation{op: plan.OpSlice, attr: plan.KernelAttr{Offset: c[0]}, in: [][]int{y}, out: [][]int{b}},
 		)
 	}
 	return all
@@ -179,7 +179,7 @@ func (t *tester) poolOperations() []operation {
 	}
 	for _, s := range t.featureMapShapes() {
 		for _, w := range [][2]int{{2, 2}, {3, 2}, {2, 3}} {
-			attr := plan.Attr{Kernel: []int{w[0], w[0]}, Stride: []int{w[1], w[1]}}
+			attr := plan.KernelAttr{Kernel: []int{w[0], w[0]}, Stride: []int{w[1], w[1]}}
 			y := []int{s[0], s[1], (s[2]-w[0])/w[1] + 1, (s[3]-w[0])/w[1] + 1}
 			all = append(
 				all,

@@ -15,9 +15,9 @@ import (
 	"lockstep/pkg/optim"
 )
 
-// networkSteps is the number of training steps that are compared. With graphs, the first
+// networkTrainingSteps is the number of training steps that are compared. With graphs, the first
 // step runs command by command, the second is captured, and the later ones run the graph.
-const networkSteps = 5
+const networkTrainingSteps = 5
 
 type trainingResults struct {
 	losses    []float64
@@ -26,8 +26,8 @@ type trainingResults struct {
 	kernels   []string
 }
 
-// readStates sets r.after to the values of all tensors of x that outlive a step.
-func (r *trainingResults) readStates(x engine.Executable) error {
+// readFinalTensors sets r.after to the values of all tensors of x that outlive a step.
+func (r *trainingResults) readFinalTensors(x engine.Executable) error {
 	for _, name := range x.Names() {
 		v, err := x.Get(name)
 		if err != nil {
@@ -82,7 +82,7 @@ func (t *tester) checkNetwork(kind, shape string, fuse bool, build func() (*nn.G
 		return err
 	}
 	seed := t.random.Uint64()
-	want, err := t.train(t.truth, g, p, seed)
+	want, err := t.trainNetwork(t.truth, g, p, seed)
 	if err != nil {
 		return err
 	}
@@ -121,7 +121,7 @@ func (t *tester) trainOnNewEngine(graph, fuse bool, g *nn.Graph, p *plan.Program
 		return all, err
 	}
 	defer func() { err = errors.Join(err, e.Close()) }()
-	return t.train(e, g, p, seed)
+	return t.trainNetwork(e, g, p, seed)
 }
 
 // loadWithNaNMemory loads p and sets g's initial values. On a GPU it first fills the memory
@@ -143,21 +143,21 @@ func loadWithNaNMemory(e engine.Engine, g *nn.Graph, p *plan.Program, seed uint6
 	return x, nil
 }
 
-// train runs networkSteps steps on random batches from seed. The last step uses SGD, the others
+// trainNetwork runs networkTrainingSteps steps on random batches from seed. The last step uses SGD, the others
 // Adam.
-func (t *tester) train(e engine.Engine, g *nn.Graph, p *plan.Program, seed uint64) (all trainingResults, err error) {
+func (t *tester) trainNetwork(e engine.Engine, g *nn.Graph, p *plan.Program, seed uint64) (all trainingResults, err error) {
 	x, err := loadWithNaNMemory(e, g, p, seed)
 	if err != nil {
 		return all, err
 	}
 	defer func() { err = errors.Join(err, x.Close()) }()
 	ours, onGPU := x.(probe.Executable)
-	for step := 1; step <= networkSteps; step++ {
+	for step := 1; step <= networkTrainingSteps; step++ {
 		if err := workload.SetRandomInputs(x, seed+uint64(step)); err != nil {
 			return all, err
 		}
 		u := &optim.Update{Rule: optim.RuleAdam, LearningRate: 1e-3, Step: step, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-6}
-		if step == networkSteps {
+		if step == networkTrainingSteps {
 			u = &optim.Update{Rule: optim.RuleSGD, LearningRate: 1e-2, Momentum: 0.9, Step: step}
 		}
 		if _, err := x.Step(t.ctx, nil, u); err != nil {
@@ -174,7 +174,7 @@ func (t *tester) train(e engine.Engine, g *nn.Graph, p *plan.Program, seed uint6
 			}
 		}
 	}
-	if err := all.readStates(x); err != nil {
+	if err := all.readFinalTensors(x); err != nil {
 		return all, err
 	}
 	if onGPU {

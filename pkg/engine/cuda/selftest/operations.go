@@ -20,7 +20,7 @@ import (
 type operation struct {
 	name    string // empty: the name of op
 	op      plan.Op
-	attr    plan.Attr
+	attr    plan.KernelAttr
 	in, out [][]int
 	state   []int // indexes of the operands in in that are states
 	// fill changes the random values v of operand i, given the operands before it. If fill
@@ -289,7 +289,7 @@ func describeMissingPlans(missing error) string {
 func (t *tester) checkBiasReLUFusions() error {
 	for _, s := range [][]int{{2, 16, 9, 13, 24}, {1, 8, 16, 16, 8}, {3, 21, 7, 5, 13}} {
 		o := operation{
-			name: "conv with bias and ReLU", op: plan.OpConv, attr: plan.Attr{Stride: []int{1, 1}, Pad: []int{1, 1}},
+			name: "conv with bias and ReLU", op: plan.OpConv, attr: plan.KernelAttr{Stride: []int{1, 1}, Pad: []int{1, 1}},
 			in: [][]int{s[:4], {s[4], s[1], 3, 3}, {s[4]}}, out: [][]int{{s[0], s[4], s[2], s[3]}}, bound: t.sumErrorBound(9*s[1], 2),
 		}
 		if !t.isSelected(o.title()) {
@@ -304,13 +304,13 @@ func (t *tester) checkBiasReLUFusions() error {
 
 func (t *tester) checkReLUFusion(o operation) error {
 	p := o.newProgram()
-	return t.checkFused(o, p, plan.Kernel{Op: plan.OpReLU, Name: "layer", In: []int{p.Outputs[0]}})
+	return t.checkFusedKernels(o, p, plan.Kernel{Op: plan.OpReLU, Name: "layer", In: []int{p.Outputs[0]}})
 }
 
-// checkFused checks that one task computes two kernels correctly: o, which is the only kernel
-// of p, and next, which checkFused appends to p. It first runs a step with the task, then each
+// checkFusedKernels checks that one task computes two kernels correctly: o, which is the only kernel
+// of p, and next, which checkFusedKernels appends to p. It first runs a step with the task, then each
 // plan.
-func (t *tester) checkFused(o operation, p *plan.Program, next plan.Kernel) (err error) {
+func (t *tester) checkFusedKernels(o operation, p *plan.Program, next plan.Kernel) (err error) {
 	raw := p.Outputs[0]
 	p.Tensors = append(p.Tensors, p.Tensors[raw])
 	p.Tensors[raw].Name, p.Tensors[raw].Role = "raw", plan.Activation

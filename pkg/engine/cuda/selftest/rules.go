@@ -65,7 +65,7 @@ func measureRuleMismatch(p *sandbox, u optim.Update) float64 {
 	layers.Memory = p.uploadInOut(append(layers.Table, make([]byte, layers.Bytes-len(layers.Table))...))
 	control := p.uploadInOut((kernels.ControlBlock{LossScale: scale}).Bytes())
 	a := kernels.Update{
-		W: p.uploadInOut(number.Encode(device.F32, w)), G: p.uploadInOut(zero), M: p.uploadInOut(zero), V: p.uploadInOut(zero), Low: p.newOutput(n * p.low.Size()), Control: control,
+		W: p.uploadInOut(number.Encode(device.F32, w)), G: p.uploadInOut(zero), M: p.uploadInOut(zero), V: p.uploadInOut(zero), Low: p.newNaNOutput(n * p.low.Size()), Control: control,
 		Beta1: u.Beta1, Beta2: u.Beta2, Epsilon: u.Epsilon, WeightDecay: u.WeightDecay,
 		Momentum: u.Momentum, Nesterov: u.Nesterov, Decoupled: u.Rule == optim.RuleAdamW,
 	}

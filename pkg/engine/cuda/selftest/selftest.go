@@ -192,16 +192,16 @@ func (t *tester) failUnlaunchedKernels() {
 	}
 	for _, k := range kernels.ListKernels(types...) {
 		// Each of these kernels is checked in its own precision only.
-		if !t.kernels[k.Name] && !strings.HasPrefix(k.Name, "mma_ceiling") && !t.isForOtherPrecision(k.Name) {
+		if !t.kernels[k.Name] && !strings.HasPrefix(k.Name, "mma_ceiling") && !t.isKernelForOtherPrecision(k.Name) {
 			t.addCheck(Check{Name: k.Name, Error: math.MaxFloat64, Detail: "no check ran this kernel"})
 		}
 	}
 }
 
-// isForOtherPrecision reports whether the named kernel is checked only in another
+// isKernelForOtherPrecision reports whether the named kernel is checked only in another
 // precision. The fp32 kernels are not checked in 16 bits. The kernel for statistics that
 // cuDNN's graphs compute is checked only in fp16.
-func (t *tester) isForOtherPrecision(name string) bool {
+func (t *tester) isKernelForOtherPrecision(name string) bool {
 	if name == "bn_sums" {
 		return t.low != device.F16
 	}

@@ -165,7 +165,7 @@ func TestSelfTestSeesFaults(t *testing.T) {
 	}
 	// What cuDNN's statistics need is fp16's alone.
 	for precision, want := range map[string]bool{"fp32": true, "bf16": true, "fp16": false} {
-		if got := (&tester{low: number.ActivationType(precision)}).isForOtherPrecision("bn_sums"); got != want {
+		if got := (&tester{low: number.ActivationType(precision)}).isKernelForOtherPrecision("bn_sums"); got != want {
 			t.Errorf("%s: the kernel behind cuDNN's statistics is run elsewhere: %v", precision, got)
 		}
 	}

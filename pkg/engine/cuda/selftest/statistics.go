@@ -30,7 +30,7 @@ func (t *tester) checkFusedStatistics() error {
 	return nil
 }
 
-func newNormProgram(s []int) *plan.Program {
+func newBatchNormProgram(s []int) *plan.Program {
 	p := &plan.Program{Loss: -1, Forward: 2}
 	add := func(role plan.TensorRole, name string, shape ...int) int {
 		return workload.AddTensor(p, role, name, shape)
@@ -43,10 +43,10 @@ func newNormProgram(s []int) *plan.Program {
 	y := add(plan.Output, "out0", n, k, h, w)
 	saved, invstd := add(plan.Activation, "saved", k), add(plan.Activation, "invstd", k)
 	p.Kernels = []plan.Kernel{
-		{Op: plan.OpConv, Name: "conv", In: []int{x, weights}, Out: []int{raw}, Attr: plan.Attr{Stride: []int{1, 1}, Pad: []int{window / 2, window / 2}}},
+		{Op: plan.OpConv, Name: "conv", In: []int{x, weights}, Out: []int{raw}, Attr: plan.KernelAttr{Stride: []int{1, 1}, Pad: []int{window / 2, window / 2}}},
 		{
 			Op: plan.OpBatchNorm, Name: "norm", In: []int{raw, gamma, beta, mean, variance}, Out: []int{y, saved, invstd},
-			Attr: plan.Attr{Training: true, ReLU: true, Epsilon: normEpsilon, Momentum: 0.1},
+			Attr: plan.KernelAttr{Training: true, ReLU: true, Epsilon: normEpsilon, Momentum: 0.1},
 		},
 	}
 	workload.SetLifetimes(p)
@@ -54,7 +54,7 @@ func newNormProgram(s []int) *plan.Program {
 }
 
 func (t *tester) checkPlanStatistics(c *Check, s []int) error {
-	loaded, err := t.engine.Load(newNormProgram(s), nil)
+	loaded, err := t.engine.Load(newBatchNormProgram(s), nil)
 	if err != nil {
 		return err
 	}

@@ -94,7 +94,7 @@ func (t *tester) checkUpdateRules() error {
 
 // checkUpdateRule checks updates of two batches with the rule of u.
 func (t *tester) checkUpdateRule(name string, u optim.Update, g *nn.Graph, p *plan.Program) error {
-	shape := fmt.Sprintf("U-Net, batch %d, %d updates", workload.BatchSize, networkSteps)
+	shape := fmt.Sprintf("U-Net, batch %d, %d updates", workload.BatchSize, networkTrainingSteps)
 	seed := t.random.Uint64()
 	want, err := t.trainUpdates(t.truth, u, g, p, seed)
 	if err != nil {
@@ -126,7 +126,7 @@ func (t *tester) checkUpdateRule(name string, u optim.Update, g *nn.Graph, p *pl
 	return nil
 }
 
-// trainUpdates runs networkSteps updates by the rule of u. Each accumulates the gradients of two
+// trainUpdates runs networkTrainingSteps updates by the rule of u. Each accumulates the gradients of two
 // random batches, which depend on seed.
 func (t *tester) trainUpdates(e engine.Engine, u optim.Update, g *nn.Graph, p *plan.Program, seed uint64) (all trainingResults, err error) {
 	x, err := loadWithNaNMemory(e, g, p, seed)
@@ -136,7 +136,7 @@ func (t *tester) trainUpdates(e engine.Engine, u optim.Update, g *nn.Graph, p *p
 	defer func() { err = errors.Join(err, x.Close()) }()
 	ours, onGPU := x.(probe.Executable)
 	sum := &localAccumulator{parts: 2}
-	for u.Step = 1; u.Step <= networkSteps; u.Step++ {
+	for u.Step = 1; u.Step <= networkTrainingSteps; u.Step++ {
 		for sum.part = 1; sum.part <= sum.parts; {
 			if err := workload.SetRandomInputs(x, seed+uint64(2*u.Step+sum.part)); err != nil {
 				return all, err
@@ -151,7 +151,7 @@ func (t *tester) trainUpdates(e engine.Engine, u optim.Update, g *nn.Graph, p *p
 			all.losses = append(all.losses, x.Loss())
 		}
 	}
-	if err := all.readStates(x); err != nil {
+	if err := all.readFinalTensors(x); err != nil {
 		return all, err
 	}
 	if onGPU {

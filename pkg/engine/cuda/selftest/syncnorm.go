@@ -118,7 +118,7 @@ type rankSetup struct {
 	barrier     func() error // waits for the other ranks between steps; nil if there are none
 }
 
-// trainRank runs networkSteps steps with Adam on random batches from seed, of which rank r gets
+// trainRank runs networkTrainingSteps steps with Adam on random batches from seed, of which rank r gets
 // its part.
 func (t *tester) trainRank(e engine.Engine, g *nn.Graph, p *plan.Program, r rankSetup, seed uint64) (all trainingResults, err error) {
 	x, err := loadWithNaNMemory(e, g, p, seed)
@@ -133,7 +133,7 @@ func (t *tester) trainRank(e engine.Engine, g *nn.Graph, p *plan.Program, r rank
 		}
 		return r.barrier()
 	}
-	for step := 1; step <= networkSteps; step++ {
+	for step := 1; step <= networkTrainingSteps; step++ {
 		if err := setRankInputs(x, seed+uint64(step), r); err != nil {
 			return all, err
 		}
@@ -159,7 +159,7 @@ func (t *tester) trainRank(e engine.Engine, g *nn.Graph, p *plan.Program, r rank
 			all.gradients = append(all.gradients, v...)
 		}
 	}
-	return all, all.readStates(x)
+	return all, all.readFinalTensors(x)
 }
 
 // setRankInputs sets the rank's part of a batch that does not depend on the number of
@@ -199,7 +199,7 @@ func (t *tester) trainTwoRanks(graph bool, g *nn.Graph, p *plan.Program, seed ui
 	var ranks sync.WaitGroup
 	for i, group := range groups {
 		ranks.Go(func() {
-			r := rankSetup{rank: i, ranks: len(groups), sync: &hostSync{ctx: t.ctx, group: group}, barrier: func() error { return group.Barrier(t.ctx) }}
+			r := rankSetup{rank: i, ranks: len(groups), sync: &hostGradSync{ctx: t.ctx, group: group}, barrier: func() error { return group.Barrier(t.ctx) }}
 			all[i], errs[i] = t.trainRank(engines[i], g, p, r, seed)
 			errs[i] = errors.Join(errs[i], group.Close()) // if a rank fails, the other one stops waiting
 		})
@@ -208,13 +208,13 @@ func (t *tester) trainTwoRanks(graph bool, g *nn.Graph, p *plan.Program, seed ui
 	return all, errors.Join(errs...)
 }
 
-// hostSync exchanges gradients and statistics through a group on the host.
-type hostSync struct {
+// hostGradSync exchanges gradients and statistics through a group on the host.
+type hostGradSync struct {
 	ctx   context.Context
 	group collective.Group
 }
 
-func (h *hostSync) ReduceBucket(_ int, b device.Buffer, _ device.Stream) error {
+func (h *hostGradSync) ReduceBucket(_ int, b device.Buffer, _ device.Stream) error {
 	if err := h.group.AllReduce(h.ctx, b); err != nil {
 		return err
 	}
@@ -224,15 +224,15 @@ func (h *hostSync) ReduceBucket(_ int, b device.Buffer, _ device.Stream) error {
 	return nil
 }
 
-func (h *hostSync) shareStatistics(own []float64) ([]float64, error) {
+func (h *hostGradSync) shareStatistics(own []float64) ([]float64, error) {
 	all := make([]float64, len(own)*h.group.Size())
 	copy(all[len(own)*h.group.Rank():], own)
 	return all, h.group.AllGather(h.ctx, device.Buffer{F64: all})
 }
 
-func (h *hostSync) Wait() error { return nil }
+func (h *hostGradSync) Wait() error { return nil }
 
-func (h *hostSync) Capabilities() engine.SyncCapabilities {
+func (h *hostGradSync) Capabilities() engine.SyncCapabilities {
 	return engine.SyncCapabilities{ShareStatistics: h.shareStatistics}
 }
 

@@ -26,7 +26,7 @@ func measureSyncNormMismatch(p *sandbox) float64 {
 		x[i] += 3
 	}
 	x = p.roundToPrecision(x)
-	vector := func() kernels.Pointer { return p.newOutput(8 * kernels.NormVectorLength(channels)) }
+	vector := func() kernels.Pointer { return p.newNaNOutput(8 * kernels.NormVectorLength(channels)) }
 	filled := func(v float32) kernels.Pointer {
 		list := make([]float32, channels)
 		for i := range list {
@@ -43,11 +43,11 @@ func measureSyncNormMismatch(p *sandbox) float64 {
 			return kernels.FeatureMap{Data: p.uploadRounded(v[from*channels:][:n*channels]), Pitch: channels}
 		}
 		result := func() kernels.FeatureMap {
-			return kernels.FeatureMap{Data: p.newOutput(n * channels * p.low.Size()), Pitch: channels}
+			return kernels.FeatureMap{Data: p.newNaNOutput(n * channels * p.low.Size()), Pitch: channels}
 		}
 		norms[i] = kernels.BatchNorm{
 			Rows: n, Channels: channels, X: part(x), Y: result(), Gamma: filled(1.5), Beta: filled(0.25), RunningMean: filled(0.5), RunningVar: filled(2),
-			Mean: filled(0), InvStd: filled(0), Partial: p.newOutput(4 * kernels.PartialSumFloats(n, channels)), Epsilon: epsilon, Momentum: momentum,
+			Mean: filled(0), InvStd: filled(0), Partial: p.newNaNOutput(4 * kernels.PartialSumFloats(n, channels)), Epsilon: epsilon, Momentum: momentum,
 		}
 		grads[i] = kernels.BatchNormGrad{
 			Rows: n, Channels: channels, X: norms[i].X, DY: part(dy), DX: result(), Mean: norms[i].Mean, InvStd: norms[i].InvStd,
@@ -63,15 +63,15 @@ func measureSyncNormMismatch(p *sandbox) float64 {
 	}
 	p.launch(norms[0].Moments(p.typ, vectors[0]))
 	p.launch(norms[1].MomentsFromSums(p.uploadFloat32(toFloat32(sum[:])), p.uploadFloat32(toFloat32(square[:])), vectors[1]))
-	p.sumVectors(vectors[:], kernels.NormVectorLength(channels))
+	p.sumWorkerVectors(vectors[:], kernels.NormVectorLength(channels))
 	for i := range norms {
 		p.launch(norms[i].StatisticsFromVector(vectors[i]))
 		p.launch(norms[i].Apply(p.typ))
 		p.launch(grads[i].ReduceToVector(p.typ, vectors[i]))
 	}
-	p.sumVectors(vectors[:], kernels.NormVectorLength(channels))
+	p.sumWorkerVectors(vectors[:], kernels.NormVectorLength(channels))
 	for i := range grads {
-		p.launch(grads[i].ApplyFromVector(p.typ, vectors[i], p.newOutput(4*2*channels)))
+		p.launch(grads[i].ApplyFromVector(p.typ, vectors[i], p.newNaNOutput(4*2*channels)))
 	}
 	return p.twoWorkerMismatch(norms, grads, number.ToFloat64(x), number.ToFloat64(dy))
 }
@@ -84,8 +84,8 @@ func toFloat32(v []float64) []float32 {
 	return w
 }
 
-// sumVectors replaces vectors of n float64 elements by their sum, as an exchange does.
-func (p *sandbox) sumVectors(vectors []kernels.Pointer, n int) {
+// sumWorkerVectors replaces vectors of n float64 elements by their sum, as an exchange does.
+func (p *sandbox) sumWorkerVectors(vectors []kernels.Pointer, n int) {
 	total := make([]float64, n)
 	for _, v := range vectors {
 		for i, b := 0, p.readBytes(v, 8*n); i < n; i++ {

@@ -19,20 +19,20 @@ func (t *tester) conv3DOperations() []operation {
 		x := append([]int{r.n, r.largeC}, r.large[:]...)
 		w := []int{r.smallC, r.largeC, r.taps, r.taps, r.taps}
 		y := append([]int{r.n, r.smallC}, r.small[:]...)
-		attr := plan.Attr{Stride: slices.Repeat([]int{r.stride}, 3), Pad: slices.Repeat([]int{r.pad}, 3)}
+		attr := plan.KernelAttr{Stride: slices.Repeat([]int{r.stride}, 3), Pad: slices.Repeat([]int{r.pad}, 3)}
 		all = append(
 			all,
 			operation{
 				name: "conv in 3-D, forward", op: plan.OpConv, attr: attr, in: [][]int{x, w}, out: [][]int{y}, bound: t.sumErrorBound(r.largeC*cube, 1), plans: true,
-				want: func(in [][]float64) [][]float64 { return [][]float64{r.computeOperand(0, nil, in[0], in[1])} },
+				want: func(in [][]float64) [][]float64 { return [][]float64{r.computeConvOperand(0, nil, in[0], in[1])} },
 			},
 			operation{
 				name: "conv in 3-D, backward data", op: plan.OpConvBackwardData, attr: attr, in: [][]int{w, y}, out: [][]int{x}, bound: t.sumErrorBound(r.smallC*cube, 1), plans: true,
-				want: func(in [][]float64) [][]float64 { return [][]float64{r.computeOperand(1, in[1], nil, in[0])} },
+				want: func(in [][]float64) [][]float64 { return [][]float64{r.computeConvOperand(1, in[1], nil, in[0])} },
 			},
 			operation{
 				name: "conv in 3-D, backward weights", op: plan.OpConvBackwardWeights, attr: attr, in: [][]int{x, y}, out: [][]int{w}, bound: t.sumErrorBound(r.n*elementCount(r.small[:]), 1), plans: true,
-				want: func(in [][]float64) [][]float64 { return [][]float64{r.computeOperand(2, in[1], in[0], nil)} },
+				want: func(in [][]float64) [][]float64 { return [][]float64{r.computeConvOperand(2, in[1], in[0], nil)} },
 			},
 		)
 	}
@@ -47,9 +47,9 @@ type conv3DGeometry struct {
 	small, large                         [3]int
 }
 
-// computeOperand computes one operand from the other two. operand is 0 for the small map, 1 for the
+// computeConvOperand computes one operand from the other two. operand is 0 for the small map, 1 for the
 // large map and 2 for the weights w.
-func (r conv3DGeometry) computeOperand(operand int, small, large, w []float64) []float64 {
+func (r conv3DGeometry) computeConvOperand(operand int, small, large, w []float64) []float64 {
 	volume := func(s [3]int) int { return s[0] * s[1] * s[2] }
 	cube := r.taps * r.taps * r.taps
 	out := make([]float64, [3]int{r.n * r.smallC * volume(r.small), r.n * r.largeC * volume(r.large), r.smallC * r.largeC * cube}[operand])

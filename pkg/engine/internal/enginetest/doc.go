@@ -38,7 +38,7 @@ func (e EngineUnderTest) CheckAll(t *testing.T) {
 		{"optimizers", e.checkOptimizers},
 		{"update errors", e.checkUpdateErrors},
 		{"share", e.checkParameterSharing},
-		{"names", e.checkNameErrors},
+		{"names", e.checkTensorNameErrors},
 	} {
 		t.Run(c.name, c.run)
 	}

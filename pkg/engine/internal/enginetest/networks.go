@@ -41,8 +41,8 @@ func LowerNetwork(t testing.TB, net model.Network, batch int, mode nn.Mode, o pl
 	return g, p
 }
 
-// NewReference returns a reference engine in float64.
-func NewReference(t testing.TB) engine.Engine {
+// NewReferenceEngine returns a reference engine in float64.
+func NewReferenceEngine(t testing.TB) engine.Engine {
 	t.Helper()
 	o := engine.DefaultOptions()
 	o.Device, o.Precision = "reference", "fp64"
@@ -94,7 +94,7 @@ func RandomBatch(x engine.Executable, seed uint64) (image, target []float32) {
 // SingleKernelProgram returns a program with a single kernel. in and out are the shapes of its
 // operands and results. The operands are inputs named a, b, c …, or states if their indexes are
 // in state. The results are outputs named A, B, C ….
-func SingleKernelProgram(op plan.Op, attr plan.Attr, in, out [][]int, state []int) *plan.Program {
+func SingleKernelProgram(op plan.Op, attr plan.KernelAttr, in, out [][]int, state []int) *plan.Program {
 	p := &plan.Program{Loss: -1, Forward: 1}
 	k := plan.Kernel{Op: op, Name: "layer", Attr: attr}
 	add := func(role plan.TensorRole, name string, shape []int) int {

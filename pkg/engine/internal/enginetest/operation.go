@@ -12,7 +12,7 @@ import (
 // Operation describes a program with a single kernel, see SingleKernelProgram.
 type Operation struct {
 	Op      plan.Op
-	Attr    plan.Attr
+	Attr    plan.KernelAttr
 	In, Out [][]int
 	State   []int // indexes of the operands that are states
 	// Fill changes v, the normally distributed values of operand i. If Fill is nil, they are
@@ -110,9 +110,9 @@ func (o Operation) setInputs(t testing.TB, x engine.Executable, rng *rand.Rand, 
 	}
 }
 
-// MaxPool computes a max pooling without padding of x, which has the shape s, and writes it
+// ReferenceMaxPool computes a max pooling without padding of x, which has the shape s, and writes it
 // to out, which has the shape y. Both are in row-major order.
-func MaxPool(x, out []float32, s, y []int, window, stride int) {
+func ReferenceMaxPool(x, out []float32, s, y []int, window, stride int) {
 	for i := range out {
 		plane, r, c := i/(y[2]*y[3]), i/y[3]%y[2]*stride, i%y[3]*stride
 		out[i] = x[(plane*s[2]+r)*s[3]+c]

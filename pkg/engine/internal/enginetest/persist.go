@@ -61,9 +61,9 @@ func (e EngineUnderTest) checkParameterSharing(t *testing.T) {
 	}
 }
 
-// checkNameErrors checks that Get, Set and Gradient return errors for unknown names, and Set
+// checkTensorNameErrors checks that Get, Set and Gradient return errors for unknown names, and Set
 // for wrong lengths.
-func (e EngineUnderTest) checkNameErrors(t *testing.T) {
+func (e EngineUnderTest) checkTensorNameErrors(t *testing.T) {
 	on := e.Open(t, nil)
 	_, p := LowerUNet(t, SmallUNetConfig(), 1, nn.Train, plan.Options{})
 	x, err := on.Load(p, nil)

@@ -230,7 +230,7 @@ func (e EngineUnderTest) checkOptimizers(t *testing.T) {
 			}
 			return SnapshotTensors(t, x)
 		}
-		want, got := train(NewReference(t)), train(e.Open(t, nil))
+		want, got := train(NewReferenceEngine(t)), train(e.Open(t, nil))
 		if len(want) != len(got) {
 			t.Errorf("got %d persistent tensors, want %d as in the reference engine", len(got), len(want))
 		}

@@ -36,7 +36,7 @@ func (t ValueTicks) Ticks(lo, hi float64) []plot.Tick {
 		return []plot.Tick{{Value: lo, Label: strconv.FormatFloat(lo, 'g', 4, 64)}}
 	}
 	most := cmp.Or(t.maxTicks, defaultMaxTicks)
-	step, digits := roundStep((hi - lo) / float64(most))
+	step, digits := roundTickStep((hi - lo) / float64(most))
 	var ticks []plot.Tick
 	for k := int(math.Ceil(lo/step - 1e-9)); float64(k)*step <= hi*(1+1e-12); k++ {
 		v := float64(k) * step
@@ -53,9 +53,9 @@ func formatTick(v float64, digits int) string {
 	return strconv.FormatFloat(v, 'f', digits, 64)
 }
 
-// roundStep returns the smallest step ≥ rough that is 1, 2, 2.5 or 5 times a power of ten, and the
+// roundTickStep returns the smallest step ≥ rough that is 1, 2, 2.5 or 5 times a power of ten, and the
 // number of decimals that its multiples need.
-func roundStep(rough float64) (step float64, digits int) {
+func roundTickStep(rough float64) (step float64, digits int) {
 	power := int(math.Floor(math.Log10(rough)))
 	for _, c := range []struct {
 		factor float64
@@ -201,9 +201,9 @@ func (e EpochTicks) Ticks(lo, hi float64) []plot.Tick {
 	return ticks
 }
 
-// TimeUnit returns the unit, from µs to h, in which to show a duration: its name, and its length in
+// ChooseTimeUnit returns the unit, from µs to h, in which to show a duration: its name, and its length in
 // seconds.
-func TimeUnit(seconds float64) (name string, unit float64) {
+func ChooseTimeUnit(seconds float64) (name string, unit float64) {
 	switch {
 	case seconds >= 3*3600:
 		return "h", 3600

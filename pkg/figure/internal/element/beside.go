@@ -33,8 +33,8 @@ func (b SidewaysShift) barDistance(c draw.Canvas, p *plot.Plot) vg.Length {
 	return step
 }
 
-// offset returns how far the series is moved to the right, or to the left if negative.
-func (b SidewaysShift) offset(c draw.Canvas, p *plot.Plot) vg.Length {
+// horizontalOffset returns how far the series is moved to the right, or to the left if negative.
+func (b SidewaysShift) horizontalOffset(c draw.Canvas, p *plot.Plot) vg.Length {
 	if b.Count < 2 {
 		return 0
 	}
@@ -47,7 +47,7 @@ type shiftedPlotter struct {
 }
 
 func (m shiftedPlotter) Plot(c draw.Canvas, p *plot.Plot) {
-	shift := m.offset(c, p)
+	shift := m.horizontalOffset(c, p)
 	c.Min.X, c.Max.X = c.Min.X+shift, c.Max.X+shift
 	m.Plotter.Plot(c, p)
 }

@@ -23,15 +23,15 @@ func Glyphs() []draw.GlyphDrawer {
 	}
 }
 
-// outlineWidth is the width of a glyph's lines. Gonum's are too thin for a notebook.
-const outlineWidth = 1.4
+// glyphOutlineWidth is the width of a glyph's lines. Gonum's are too thin for a notebook.
+const glyphOutlineWidth = 1.4
 
 // OutlineGlyph is a glyph of lines. Each line is a list of x, y pairs in units of the glyph's radius.
 type OutlineGlyph [][]float64
 
 // DrawGlyph implements draw.GlyphDrawer.
 func (o OutlineGlyph) DrawGlyph(c *draw.Canvas, style draw.GlyphStyle, at vg.Point) {
-	c.SetLineStyle(draw.LineStyle{Color: style.Color, Width: outlineWidth})
+	c.SetLineStyle(draw.LineStyle{Color: style.Color, Width: glyphOutlineWidth})
 	for _, xy := range o {
 		var path vg.Path
 		for i := 0; i+1 < len(xy); i += 2 {
@@ -51,7 +51,7 @@ type RingGlyph struct{}
 
 // DrawGlyph implements draw.GlyphDrawer.
 func (RingGlyph) DrawGlyph(c *draw.Canvas, style draw.GlyphStyle, at vg.Point) {
-	c.SetLineStyle(draw.LineStyle{Color: style.Color, Width: outlineWidth})
+	c.SetLineStyle(draw.LineStyle{Color: style.Color, Width: glyphOutlineWidth})
 	var path vg.Path
 	path.Move(vg.Point{X: at.X + style.Radius, Y: at.Y})
 	path.Arc(at, style.Radius, 0, 2*math.Pi)

@@ -64,7 +64,7 @@ func NewLegend(entries []LegendEntry, position string, maxWidth, maxNameWidth, s
 	l.Style.YAlign = draw.YCenter
 	maxNameWidth = min(maxNameWidth, maxWidth-l.IconWidth())
 	for _, e := range entries {
-		l.Names = append(l.Names, Shorten(e.Name, maxNameWidth, l.Style.Width))
+		l.Names = append(l.Names, ShortenText(e.Name, maxNameWidth, l.Style.Width))
 	}
 	most := len(entries)
 	if position == LegendRight {

@@ -41,7 +41,7 @@ func (w ErrorBars) Plot(c draw.Canvas, p *plot.Plot) {
 	if w.Placement.Count > 1 {
 		halfCap = min(halfCap, 0.46*w.Placement.barDistance(c, p))
 	}
-	shift := w.Placement.offset(c, p)
+	shift := w.Placement.horizontalOffset(c, p)
 	for _, v := range w.At {
 		if !(v.Hi > v.Lo) {
 			continue

@@ -38,8 +38,8 @@ func Palette() []color.NRGBA {
 	}
 }
 
-// Dashes returns dash patterns that distinguish lines without color.
-func Dashes() [][]vg.Length {
+// DashPatterns returns dash patterns that distinguish lines without color.
+func DashPatterns() [][]vg.Length {
 	return [][]vg.Length{nil, {6, 3}, {2, 2}, {8, 3, 2, 3}}
 }
 
@@ -51,7 +51,7 @@ type SeriesStyle struct {
 
 // NewSeriesStyle returns the style of the i-th series, counted from 0.
 func NewSeriesStyle(i int) SeriesStyle {
-	p, g, d := Palette(), Glyphs(), Dashes()
+	p, g, d := Palette(), Glyphs(), DashPatterns()
 	c := p[i%len(p)]
 	return SeriesStyle{
 		Line:  draw.LineStyle{Color: c, Width: 1.6, Dashes: d[i%len(d)]},
@@ -72,13 +72,13 @@ func TextStyle(size vg.Length) text.Style {
 func NewPlot(title, x, y string) *plot.Plot {
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = title, x, y
-	ApplyStyle(p)
+	ApplyPlotStyle(p)
 	return p
 }
 
-// ApplyStyle applies the fonts, ticks, grid and legend of all figures to a plot. It keeps scales
+// ApplyPlotStyle applies the fonts, ticks, grid and legend of all figures to a plot. It keeps scales
 // and ticks that are not gonum's defaults.
-func ApplyStyle(p *plot.Plot) {
+func ApplyPlotStyle(p *plot.Plot) {
 	p.Title.TextStyle.Font = TextStyle(FontSize + 1).Font
 	p.Title.Padding = 4
 	for _, a := range []*plot.Axis{&p.X, &p.Y} {

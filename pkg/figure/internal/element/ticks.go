@@ -111,7 +111,7 @@ type categoryTicks struct{ names, Lines []string }
 func NewCategoryTicks(names []string, maxWidth vg.Length, width func(string) vg.Length) categoryTicks {
 	t := categoryTicks{names: names}
 	for _, name := range names {
-		t.Lines = append(t.Lines, Wrap(name, maxWidth, width))
+		t.Lines = append(t.Lines, WrapText(name, maxWidth, width))
 	}
 	return t
 }
@@ -180,11 +180,11 @@ func (t RowTicks) Fit(axis *plot.Axis, length vg.Length, vertical bool, least vg
 	}
 }
 
-// Wrap breaks a text at its spaces into lines of at most maxWidth, and shortens wider words.
-func Wrap(text string, maxWidth vg.Length, width func(string) vg.Length) string {
+// WrapText breaks a text at its spaces into lines of at most maxWidth, and shortens wider words.
+func WrapText(text string, maxWidth vg.Length, width func(string) vg.Length) string {
 	var lines []string
 	for _, word := range strings.Fields(text) {
-		word = Shorten(word, maxWidth, width)
+		word = ShortenText(word, maxWidth, width)
 		if n := len(lines); n > 0 && width(lines[n-1]+" "+word) <= maxWidth {
 			lines[n-1] += " " + word
 		} else {
@@ -194,8 +194,8 @@ func Wrap(text string, maxWidth vg.Length, width func(string) vg.Length) string 
 	return strings.Join(lines, "\n")
 }
 
-// Shorten replaces the middle of text by an ellipsis if it is wider than maxWidth.
-func Shorten(text string, maxWidth vg.Length, width func(string) vg.Length) string {
+// ShortenText replaces the middle of text by an ellipsis if it is wider than maxWidth.
+func ShortenText(text string, maxWidth vg.Length, width func(string) vg.Length) string {
 	runes := []rune(text)
 	for keep := len(runes) - 1; keep > 1 && width(text) > maxWidth; keep-- {
 		text = string(runes[:(keep+1)/2]) + "…" + string(runes[len(runes)-keep/2:])

@@ -6,16 +6,16 @@ import (
 	"gonum.org/v1/plot/plotter"
 )
 
-// Trace contains the points of a logged line, which may be very many. A point is drawn at ((x −
+// LineData contains the points of a logged line, which may be very many. A point is drawn at ((x −
 // origin)/unit, y).
-type Trace struct {
+type LineData struct {
 	X, Y         []float64
 	origin, unit float64
 }
 
-// NewTrace returns a Trace of the points whose coordinates are finite.
-func NewTrace(x, y []float64, origin, unit float64) Trace {
-	t := Trace{X: x, Y: y, origin: origin, unit: unit}
+// NewLineData returns a Trace of the points whose coordinates are finite.
+func NewLineData(x, y []float64, origin, unit float64) LineData {
+	t := LineData{X: x, Y: y, origin: origin, unit: unit}
 	good := 0
 	for good < len(x) && IsFinite(x[good]) && IsFinite(y[good]) {
 		good++
@@ -33,10 +33,12 @@ func NewTrace(x, y []float64, origin, unit float64) Trace {
 }
 
 // Len returns the number of points.
-func (t Trace) Len() int { return len(t.X) }
+func (t LineData) Len() int { return len(t.X) }
 
-// point returns the coordinates at which point i is drawn.
-func (t Trace) point(i int) plotter.XY { return plotter.XY{X: (t.X[i] - t.origin) / t.unit, Y: t.Y[i]} }
+// drawnPoint returns the coordinates at which point i is drawn.
+func (t LineData) drawnPoint(i int) plotter.XY {
+	return plotter.XY{X: (t.X[i] - t.origin) / t.unit, Y: t.Y[i]}
+}
 
 // CondensedParts is the number of parts into which Condense divides a long line. It keeps
 // partPoints points of each part.
@@ -48,12 +50,12 @@ const (
 // Condense returns the points to draw. For a long line, it returns the first, lowest, highest and
 // last point of each of CondensedParts parts, so that the line looks the same but the file is
 // small.
-func (t Trace) Condense() plotter.XYs {
+func (t LineData) Condense() plotter.XYs {
 	n := t.Len()
 	if n <= partPoints*CondensedParts {
 		out := make(plotter.XYs, n)
 		for i := range out {
-			out[i] = t.point(i)
+			out[i] = t.drawnPoint(i)
 		}
 		return out
 	}
@@ -72,7 +74,7 @@ func (t Trace) Condense() plotter.XYs {
 		at := [partPoints]int{start, min(lo, hi), max(lo, hi), end - 1}
 		for j, i := range at {
 			if j == 0 || i != at[j-1] {
-				out = append(out, t.point(i))
+				out = append(out, t.drawnPoint(i))
 			}
 		}
 	}
@@ -80,11 +82,11 @@ func (t Trace) Condense() plotter.XYs {
 }
 
 // Thin returns at most ten evenly spaced points, including the last one.
-func (t Trace) Thin() plotter.XYs {
+func (t LineData) Thin() plotter.XYs {
 	step := (t.Len() + 9) / 10
 	var out plotter.XYs
 	for i := t.Len() - 1; i >= 0; i -= step {
-		out = append(out, t.point(i))
+		out = append(out, t.drawnPoint(i))
 	}
 	return out
 }

@@ -28,9 +28,9 @@ type Canvas struct {
 	Picture *image.RGBA // the image that is drawn on
 	width   float64     // width of the page in pixels, not always an integer
 	height  float64     // height of the page in pixels, not always an integer
-	pen     pen
-	pens    []pen // the states saved by Push
-	blank   bool  // nothing has been drawn yet, so the image is white
+	pen     penState
+	pens    []penState // the states saved by Push
+	blank   bool       // nothing has been drawn yet, so the image is white
 	faces   map[font.Font]ximage.Face
 
 	// Buffers that are reused for each path.
@@ -39,7 +39,7 @@ type Canvas struct {
 	mask     []byte
 }
 
-type pen struct {
+type penState struct {
 	color       color.Color
 	width       vg.Length
 	dashes      []vg.Length
@@ -71,7 +71,7 @@ func newCanvasOn(picture *image.RGBA, width, height float64, dpi int) *Canvas {
 		// Gonum gets an image of one pixel, which it only fills with white.
 		Canvas:  vgimg.NewWith(vgimg.UseImageWithContext(image.NewRGBA(image.Rect(0, 0, 1, 1)), drawing), vgimg.UseDPI(dpi)),
 		Picture: picture, width: width, height: height,
-		pen:   pen{color: color.Black, width: 1},
+		pen:   penState{color: color.Black, width: 1},
 		faces: map[font.Font]ximage.Face{},
 	}
 }
@@ -174,7 +174,7 @@ func (p *Canvas) Stroke(path vg.Path) {
 	}
 	s := stroker{half: dots(p.pen.width) / 2, to: &p.outline}
 	s.to.clear()
-	dashLines(lines, dashes, dots(p.pen.offset)).forEachPolygon(s.addLine)
+	dashLines(lines, dashes, dots(p.pen.offset)).forEachPolygon(s.strokePolyline)
 	p.fillPolygons(s.to)
 }
 

@@ -36,8 +36,8 @@ type stroker struct {
 // line's edge by less are not drawn either.
 const minSegmentPixels = 1.0 / 16
 
-// addLine converts a line, with flat ends and round joins, and appends its polygons.
-func (s *stroker) addLine(l []pixelPoint) {
+// strokePolyline converts a line, with flat ends and round joins, and appends its polygons.
+func (s *stroker) strokePolyline(l []pixelPoint) {
 	var before pixelPoint // the normal of the previous segment
 	from, joined := l[0], false
 	for _, to := range l[1:] {

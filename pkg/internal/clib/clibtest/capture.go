@@ -6,9 +6,9 @@ import (
 	"lockstep/pkg/internal/clib/cuda"
 )
 
-// capture records the operations enqueued in streams during a stream capture, to make a graph of
+// streamCapture records the operations enqueued in streams during a stream capture, to make a graph of
 // them.
-type capture struct {
+type streamCapture struct {
 	origin  *stream
 	mode    cuda.CaptureMode
 	thread  int
@@ -25,13 +25,13 @@ type graphNode struct {
 	after  []int
 }
 
-type graph struct {
+type capturedGraph struct {
 	name  string
 	nodes []*graphNode
 }
 
-// addToCommGraphCounts adds n to the graph count of each communicator that has a collective in g.
-func (g *graph) addToCommGraphCounts(n int) {
+// addCommunicatorGraphCounts adds n to the graph count of each communicator that has a collective in g.
+func (g *capturedGraph) addCommunicatorGraphCounts(n int) {
 	seen := map[*communicator]bool{nil: true}
 	for _, node := range g.nodes {
 		if k := node.op.comm; !seen[k] {
@@ -43,7 +43,7 @@ func (g *graph) addToCommGraphCounts(n int) {
 
 // addNode appends the operation o of stream s and returns the index of its node. o runs after
 // dependencies and after the last node of s.
-func (c *capture) addNode(s *stream, o *streamOp, dependencies ...int) int {
+func (c *streamCapture) addNode(s *stream, o *streamOp, dependencies ...int) int {
 	if i, ok := c.last[s]; ok {
 		dependencies = append(dependencies, i)
 	}
@@ -86,7 +86,7 @@ func (m *Machine) checkCaptureAllows(call string) error {
 
 // findUnjoinedStream returns a stream whose captured work the origin stream does not wait for, or
 // nil if there is none. CUDA does not allow a capture to end with such a stream.
-func (c *capture) findUnjoinedStream() *stream {
+func (c *streamCapture) findUnjoinedStream() *stream {
 	reached := make([]bool, len(c.nodes))
 	var visit func(int)
 	visit = func(i int) {
@@ -111,7 +111,7 @@ func (c *capture) findUnjoinedStream() *stream {
 
 // replayGraph runs the nodes of g stream by stream, starting with the stream that joined the
 // capture last. Before each node, it runs the nodes on which the node depends.
-func (m *Machine) replayGraph(g *graph) {
+func (m *Machine) replayGraph(g *capturedGraph) {
 	defer m.setRunningGraph(g)()
 	done := make([]bool, len(g.nodes))
 	var visit func(int)
@@ -142,7 +142,7 @@ func (m *Machine) replayGraph(g *graph) {
 	}
 }
 
-func (m *Machine) bindCapture(d *cuda.Driver) {
+func (m *Machine) simulateCaptureCalls(d *cuda.Driver) {
 	d.StreamBeginCapture = func(id cuda.Stream, mode cuda.CaptureMode) error {
 		const call = "cuStreamBeginCapture"
 		return m.simulateCall(call, true, func() error {
@@ -155,7 +155,7 @@ func (m *Machine) bindCapture(d *cuda.Driver) {
 			case s.capture != nil:
 				return newDriverError(call, cuda.ErrorIllegalState, "%s is already being captured", s.name)
 			}
-			s.capture = &capture{origin: s, mode: mode, thread: threadID(), last: map[*stream]int{}}
+			s.capture = &streamCapture{origin: s, mode: mode, thread: threadID(), last: map[*stream]int{}}
 			m.logCall("%s %s, %d", call, s.name, mode)
 			return nil
 		})
@@ -182,7 +182,7 @@ func (m *Machine) bindCapture(d *cuda.Driver) {
 		})
 		return status, err
 	}
-	m.bindGraphs(d)
+	m.simulateGraphCalls(d)
 }
 
 func (m *Machine) endCapture(id cuda.Stream) (cuda.Graph, error) {
@@ -217,14 +217,14 @@ func (m *Machine) endCapture(id cuda.Stream) (cuda.Graph, error) {
 		return 0, newDriverError(call, cuda.ErrorCaptureUnjoined, "%s has work that %s does not wait for", o.name, s.name)
 	}
 	h, name := m.newHandle("graph")
-	g := &graph{name: name, nodes: c.nodes}
+	g := &capturedGraph{name: name, nodes: c.nodes}
 	m.graphs[cuda.Graph(h)] = g
-	g.addToCommGraphCounts(1)
+	g.addCommunicatorGraphCounts(1)
 	m.logCall("%s %s = %s", call, s.name, name)
 	return cuda.Graph(h), nil
 }
 
-func (m *Machine) bindGraphs(d *cuda.Driver) {
+func (m *Machine) simulateGraphCalls(d *cuda.Driver) {
 	d.GraphNodeCount = func(id cuda.Graph) (n int, err error) {
 		err = m.simulateCall("cuGraphGetNodes", true, func() error {
 			g := m.graphs[id]
@@ -246,7 +246,7 @@ func (m *Machine) bindGraphs(d *cuda.Driver) {
 				return newDriverError("cuGraphDestroy", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
 			}
 			m.logCall("cuGraphDestroy %s", m.handleName(uintptr(id)))
-			m.graphs[id].addToCommGraphCounts(-1)
+			m.graphs[id].addCommunicatorGraphCounts(-1)
 			delete(m.graphs, id)
 			return nil
 		})
@@ -259,8 +259,8 @@ func (m *Machine) bindGraphs(d *cuda.Driver) {
 			}
 			h, name := m.newHandle("exec")
 			e = cuda.GraphExec(h)
-			m.execs[e] = &graph{name: name, nodes: slices.Clone(g.nodes)}
-			m.execs[e].addToCommGraphCounts(1)
+			m.execs[e] = &capturedGraph{name: name, nodes: slices.Clone(g.nodes)}
+			m.execs[e].addCommunicatorGraphCounts(1)
 			if m.recording != nil {
 				m.recording.instantiated[m.execs[e]] = true
 			}
@@ -285,7 +285,7 @@ func (m *Machine) bindGraphs(d *cuda.Driver) {
 				return newDriverError("cuGraphLaunch", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
 			}
 			m.logCall("cuGraphLaunch %s, %s", g.name, m.streamName(s))
-			return m.enqueue("cuGraphLaunch", s, &streamOp{label: "cuGraphLaunch " + g.name, run: func() error {
+			return m.enqueueStreamOp("cuGraphLaunch", s, &streamOp{label: "cuGraphLaunch " + g.name, run: func() error {
 				m.replayGraph(g)
 				return nil
 			}})
@@ -296,9 +296,9 @@ func (m *Machine) bindGraphs(d *cuda.Driver) {
 			if m.execs[id] == nil {
 				return newDriverError("cuGraphExecDestroy", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
 			}
-			m.drainAll()
+			m.drainAllStreams()
 			m.logCall("cuGraphExecDestroy %s", m.handleName(uintptr(id)))
-			m.execs[id].addToCommGraphCounts(-1)
+			m.execs[id].addCommunicatorGraphCounts(-1)
 			delete(m.execs, id)
 			return nil
 		})

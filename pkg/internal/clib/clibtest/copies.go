@@ -26,7 +26,7 @@ func (m *Machine) newCopyOp(call string, operands func() (dst, src []byte, err e
 	}}, nil
 }
 
-func (m *Machine) bindCopies(d *cuda.Driver) {
+func (m *Machine) simulateCopyCalls(d *cuda.Driver) {
 	device := func(p cuda.Ptr, n int64) ([]byte, error) { return m.memory.bytesAt(uint64(p), n, false) }
 	locked := func(p unsafe.Pointer, n int64) ([]byte, error) {
 		return m.memory.bytesAt(uint64(uintptr(p)), n, true)
@@ -43,7 +43,7 @@ func (m *Machine) bindCopies(d *cuda.Driver) {
 			return err
 		}
 		m.logCall("%s %s <- %s, %d bytes, %s", call, dst, src, n, m.streamName(s))
-		return m.enqueue(call, s, o)
+		return m.enqueueStreamOp(call, s, o)
 	}
 	d.MemcpyHtoDAsync = func(dst cuda.Ptr, src unsafe.Pointer, n int64, s cuda.Stream) error {
 		const call = "cuMemcpyHtoDAsync"
@@ -82,7 +82,7 @@ func (m *Machine) bindCopies(d *cuda.Driver) {
 	d.MemcpyHtoD = func(dst cuda.Ptr, src unsafe.Pointer, n int64) error {
 		const call = "cuMemcpyHtoD"
 		staged := slices.Clone(hostBytes(src, n))
-		return m.copyPageable(call, dst, n, func() error {
+		return m.simulatePageableCopy(call, dst, n, func() error {
 			o, err := m.newCopyOp(call, func() ([]byte, []byte, error) {
 				b, err := device(dst, n)
 				return b, staged, err
@@ -90,27 +90,27 @@ func (m *Machine) bindCopies(d *cuda.Driver) {
 			if err != nil {
 				return err
 			}
-			return m.enqueue(call, 0, o)
+			return m.enqueueStreamOp(call, 0, o)
 		})
 	}
 	d.MemcpyDtoH = func(dst unsafe.Pointer, src cuda.Ptr, n int64) error {
 		const call = "cuMemcpyDtoH"
-		return m.copyPageable(call, src, n, func() error {
-			m.drain(m.byStream[0])
+		return m.simulatePageableCopy(call, src, n, func() error {
+			m.drainStream(m.byStream[0])
 			b, err := device(src, n)
 			if err != nil {
 				return newDriverError(call, cuda.ErrorInvalidValue, "%v", err)
 			}
 			copy(hostBytes(dst, n), b)
-			return m.checkNotLost(call)
+			return m.checkDeviceNotLost(call)
 		})
 	}
-	m.bindMemsets(d)
+	m.simulateMemsetCalls(d)
 }
 
-// copyPageable runs the pending work of the legacy default stream. Then it calls f, which copies
+// simulatePageableCopy runs the pending work of the legacy default stream. Then it calls f, which copies
 // n bytes between host memory and device memory at p.
-func (m *Machine) copyPageable(call string, p cuda.Ptr, n int64, f func() error) error {
+func (m *Machine) simulatePageableCopy(call string, p cuda.Ptr, n int64, f func() error) error {
 	return m.simulateCall(call, true, func() error {
 		if err := m.checkCaptureAllows(call); err != nil {
 			return err
@@ -118,7 +118,7 @@ func (m *Machine) copyPageable(call string, p cuda.Ptr, n int64, f func() error)
 		if err := m.orderWithLegacyStream(call, m.byStream[0]); err != nil {
 			return err
 		}
-		m.drain(m.byStream[0])
+		m.drainStream(m.byStream[0])
 		if _, err := m.memory.bytesAt(uint64(p), n, false); err != nil {
 			return newDriverError(call, cuda.ErrorInvalidValue, "%v", err)
 		}
@@ -127,14 +127,14 @@ func (m *Machine) copyPageable(call string, p cuda.Ptr, n int64, f func() error)
 	})
 }
 
-func (m *Machine) bindMemsets(d *cuda.Driver) {
+func (m *Machine) simulateMemsetCalls(d *cuda.Driver) {
 	set := func(call string, dst cuda.Ptr, n int64, s cuda.Stream, value uint32, write func([]byte)) error {
 		return m.simulateCall(call, true, func() error {
 			if _, err := m.memory.bytesAt(uint64(dst), n, false); err != nil {
 				return newDriverError(call, cuda.ErrorInvalidValue, "%v", err)
 			}
 			m.logCall("%s %s, %d bytes of %#x, %s", call, m.memory.describeAddress(uint64(dst)), n, value, m.streamName(s))
-			return m.enqueue(call, s, &streamOp{label: call, cost: 1, run: func() error {
+			return m.enqueueStreamOp(call, s, &streamOp{label: call, cost: 1, run: func() error {
 				b, err := m.memory.bytesAt(uint64(dst), n, false)
 				if err != nil {
 					return newDriverError(call, cuda.ErrorIllegalAddress, "%v", err)

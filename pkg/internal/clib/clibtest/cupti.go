@@ -11,10 +11,10 @@ import (
 // kernelRecording contains the kernels that have run since CUPTI was started.
 type kernelRecording struct {
 	kernels []cupti.Kernel
-	running *graph // nil if no graph is running
+	running *capturedGraph // nil if no graph is running
 	// instantiated contains the graphs that were instantiated after Start. CUPTI does not report
 	// kernels of earlier graphs: see cupti.Library.Start.
-	instantiated map[*graph]bool
+	instantiated map[*capturedGraph]bool
 }
 
 // CUPTI returns a simulated CUPTI. It records the start and end of each kernel on the machine's
@@ -24,7 +24,7 @@ func (m *Machine) CUPTI() (*cupti.Library, error) {
 		return nil, err
 	}
 	return &cupti.Library{
-		Path:    simulatedPath,
+		Path:    simulatedLibraryPath,
 		Version: func() (int, error) { return 130000, nil },
 		Start: func() error {
 			m.mu.Lock()
@@ -33,7 +33,7 @@ func (m *Machine) CUPTI() (*cupti.Library, error) {
 				return errors.New("CUPTI is already running")
 			}
 			m.logCall("cuptiActivityEnable")
-			m.recording = &kernelRecording{instantiated: map[*graph]bool{}}
+			m.recording = &kernelRecording{instantiated: map[*capturedGraph]bool{}}
 			return nil
 		},
 		Stop: func() ([]cupti.Kernel, error) {
@@ -67,7 +67,7 @@ func (m *Machine) recordKernel(label string, start float64) {
 	r.kernels = append(r.kernels, k)
 }
 
-func (m *Machine) setRunningGraph(g *graph) (leave func()) {
+func (m *Machine) setRunningGraph(g *capturedGraph) (leave func()) {
 	r := m.recording
 	if r == nil {
 		return func() {}

@@ -49,7 +49,7 @@ func newCUDNNSimulator(m *Machine) *cudnnSimulator {
 	return &cudnnSimulator{m: m, handles: map[cudnn.Handle]*cuda.Stream{}, all: map[cudnn.Descriptor]*descriptor{}}
 }
 
-func elementSize(t cudnn.AttributeType) int64 {
+func attributeElementSize(t cudnn.AttributeType) int64 {
 	switch t {
 	case cudnn.TypeBoolean, cudnn.TypeChar:
 		return 1
@@ -173,7 +173,7 @@ func graphAttributeSpecs(t cudnn.DescriptorType) map[cudnn.Attribute]attributeSp
 // CUDNN returns the machine's simulated cuDNN.
 func (m *Machine) CUDNN() *cudnn.Library {
 	d := m.dnn
-	l := &cudnn.Library{Path: simulatedPath, Version: func() int { return m.opt.CUDNNVersion }}
+	l := &cudnn.Library{Path: simulatedLibraryPath, Version: func() int { return m.opt.CUDNNVersion }}
 	// locked calls f under the machine's lock, unless the device is lost.
 	locked := func(f func() cudnn.Status) cudnn.Status {
 		m.mu.Lock()
@@ -255,9 +255,11 @@ func (m *Machine) CUDNN() *cudnn.Library {
 	l.GetAttribute = func(x cudnn.Descriptor, name cudnn.Attribute, t cudnn.AttributeType, want int64, got *int64, p unsafe.Pointer) cudnn.Status {
 		return locked(func() cudnn.Status { return d.getAttribute(x, name, t, want, got, p) })
 	}
-	l.Finalize = func(x cudnn.Descriptor) cudnn.Status { return locked(func() cudnn.Status { return d.finalize(x) }) }
+	l.Finalize = func(x cudnn.Descriptor) cudnn.Status {
+		return locked(func() cudnn.Status { return d.finalizeDescriptor(x) })
+	}
 	l.Execute = func(h cudnn.Handle, plan, pack cudnn.Descriptor) cudnn.Status {
-		return locked(func() cudnn.Status { return d.execute(h, plan, pack) })
+		return locked(func() cudnn.Status { return d.executePlan(h, plan, pack) })
 	}
 	return l
 }
@@ -283,7 +285,7 @@ func (d *cudnnSimulator) setAttribute(x cudnn.Descriptor, name cudnn.Attribute, 
 	case n < 1 || n > s.most:
 		return d.failWithStatus(cudnn.OutOfBound, "attribute %d has 1 to %d values, not %d", name, s.most, n)
 	}
-	raw := slices.Clone(unsafe.Slice((*byte)(p), n*elementSize(t)))
+	raw := slices.Clone(unsafe.Slice((*byte)(p), n*attributeElementSize(t)))
 	if t == cudnn.TypeDescriptor {
 		for i := range n {
 			other := d.all[cudnn.Descriptor(binary.LittleEndian.Uint64(raw[8*i:]))]
@@ -325,7 +327,7 @@ func (desc *descriptor) boolValue(name cudnn.Attribute) bool {
 	return v.n > 0 && v.raw[0] != 0
 }
 
-func (d *cudnnSimulator) descriptorAttrs(desc *descriptor, name cudnn.Attribute) []*descriptor {
+func (d *cudnnSimulator) referencedDescriptors(desc *descriptor, name cudnn.Attribute) []*descriptor {
 	var out []*descriptor
 	for _, v := range desc.int64Values(name) {
 		out = append(out, d.all[cudnn.Descriptor(v)])
@@ -333,14 +335,14 @@ func (d *cudnnSimulator) descriptorAttrs(desc *descriptor, name cudnn.Attribute)
 	return out
 }
 
-func (d *cudnnSimulator) descriptorAttr(desc *descriptor, name cudnn.Attribute) *descriptor {
+func (d *cudnnSimulator) referencedDescriptor(desc *descriptor, name cudnn.Attribute) *descriptor {
 	if _, ok := desc.attrs[name]; !ok {
 		return nil
 	}
-	return d.descriptorAttrs(desc, name)[0]
+	return d.referencedDescriptors(desc, name)[0]
 }
 
-func (d *cudnnSimulator) finalize(x cudnn.Descriptor) cudnn.Status {
+func (d *cudnnSimulator) finalizeDescriptor(x cudnn.Descriptor) cudnn.Status {
 	desc := d.all[x]
 	if desc == nil {
 		return d.failWithStatus(cudnn.NullPointer, "unknown descriptor")
@@ -362,11 +364,11 @@ func (d *cudnnSimulator) finalize(x cudnn.Descriptor) cudnn.Status {
 	case cudnn.DescConvForward, cudnn.DescConvData, cudnn.DescConvFilter, cudnn.DescPointwiseOp, cudnn.DescGenstats, cudnn.DescBNBackwardWeights:
 		status = d.finalizeOperation(desc)
 	case cudnn.DescGraph:
-		status = d.finalizeGraph(desc)
+		status = d.finalizeOperationGraph(desc)
 	case cudnn.DescEngineConfig:
-		status = d.finalizeConfig(desc)
+		status = d.finalizeEngineConfig(desc)
 	case cudnn.DescPlan:
-		status = d.finalizePlan(desc)
+		status = d.finalizeExecutionPlan(desc)
 	case cudnn.DescPack:
 		ids := desc.int64Values(cudnn.AttrPackIDs)
 		slices.Sort(ids)

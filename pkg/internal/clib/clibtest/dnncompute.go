@@ -51,7 +51,7 @@ func elementCount(dims []int64) int64 {
 	return n
 }
 
-func readDense(t *tensor, mem []byte) *denseTensor {
+func readDenseTensor(t *tensor, mem []byte) *denseTensor {
 	d := &denseTensor{dims: t.Dims, v: make([]float32, elementCount(t.Dims))}
 	forEachElement(t, func(i int, at int64) {
 		switch t.Type {
@@ -66,7 +66,7 @@ func readDense(t *tensor, mem []byte) *denseTensor {
 	return d
 }
 
-func writeDense(t *tensor, mem []byte, d *denseTensor) {
+func writeDenseTensor(t *tensor, mem []byte, d *denseTensor) {
 	forEachElement(t, func(i int, at int64) {
 		switch t.Type {
 		case cudnn.Float32:
@@ -103,7 +103,7 @@ func (m *Machine) runOperations(ops []*operation, addresses map[int64]uint64) er
 		if err != nil {
 			return nil, err
 		}
-		return readDense(t, mem), nil
+		return readDenseTensor(t, mem), nil
 	}
 	for _, o := range ops {
 		var in []*denseTensor
@@ -125,11 +125,11 @@ func (m *Machine) runOperations(ops []*operation, addresses map[int64]uint64) er
 				return err
 			}
 			if o.Beta != 0 {
-				for i, old := range readDense(t, mem).v {
+				for i, old := range readDenseTensor(t, mem).v {
 					result.v[i] += o.Beta * old
 				}
 			}
-			writeDense(t, mem, result)
+			writeDenseTensor(t, mem, result)
 		}
 	}
 	return nil
@@ -142,7 +142,7 @@ func (o *operation) evaluate(in []*denseTensor) []*denseTensor {
 	case cudnn.DescGenstats:
 		return computeChannelSums(in[0])
 	case cudnn.DescBNBackwardWeights:
-		return computeNormGradients(in)
+		return computeBatchNormGradients(in)
 	}
 	out := &denseTensor{dims: o.Out[0].Dims, v: make([]float32, elementCount(o.Out[0].Dims))}
 	switch o.Kind {

@@ -43,8 +43,8 @@ func (d *cudnnSimulator) corruptOutput(engine int64, o *operation, addresses map
 	return nil
 }
 
-// firstExecutionMicroseconds is how much longer the first execution of a plan takes.
-const firstExecutionMicroseconds = 5000
+// firstExecutionDelayMicroseconds is how much longer the first execution of a plan takes.
+const firstExecutionDelayMicroseconds = 5000
 
 const tileSizeKnob = 2
 
@@ -71,7 +71,7 @@ func suggestedEngines(mode cudnn.HeurMode) []cudnnEngine {
 	return nil
 }
 
-func findEngine(index int64) *cudnnEngine {
+func findEngineByIndex(index int64) *cudnnEngine {
 	for _, mode := range []cudnn.HeurMode{cudnn.HeurA, cudnn.HeurB, cudnn.HeurFallback} {
 		for _, e := range suggestedEngines(mode) {
 			if e.Index == index {
@@ -82,7 +82,7 @@ func findEngine(index int64) *cudnnEngine {
 	return nil
 }
 
-type savedPlan struct {
+type serializedPlan struct {
 	Version    int
 	Engine     int64
 	Operations []*operation
@@ -101,10 +101,10 @@ func (d *cudnnSimulator) getAttribute(x cudnn.Descriptor, name cudnn.Attribute, 
 		if t != kind {
 			return d.failWithStatus(cudnn.WrongAttributeType, "attribute %d has type %d, not %d", name, kind, t)
 		}
-		n := int64(len(raw)) / elementSize(kind)
+		n := int64(len(raw)) / attributeElementSize(kind)
 		*got = n
 		if want > 0 && p != nil {
-			copy(unsafe.Slice((*byte)(p), want*elementSize(kind)), raw)
+			copy(unsafe.Slice((*byte)(p), want*attributeElementSize(kind)), raw)
 		}
 		return cudnn.Success
 	}
@@ -144,7 +144,7 @@ func (d *cudnnSimulator) getAttribute(x cudnn.Descriptor, name cudnn.Attribute, 
 		}
 		return out(cudnn.TypeChar, text)
 	case desc.kind == cudnn.DescPlan && name == cudnn.AttrPlanJSON:
-		text, err := json.Marshal(savedPlan{d.m.opt.CUDNNVersion, desc.engine.Index, desc.ops})
+		text, err := json.Marshal(serializedPlan{d.m.opt.CUDNNVersion, desc.engine.Index, desc.ops})
 		if err != nil {
 			return d.failWithStatus(cudnn.InternalError, "%v", err)
 		}
@@ -167,7 +167,7 @@ func (d *cudnnSimulator) writeSuggestedConfigs(heur *descriptor, t cudnn.Attribu
 	if t != cudnn.TypeDescriptor {
 		return d.failWithStatus(cudnn.WrongAttributeType, "the results of a heuristic are descriptors, not values of type %d", t)
 	}
-	g := d.descriptorAttr(heur, cudnn.AttrHeurGraph)
+	g := d.referencedDescriptor(heur, cudnn.AttrHeurGraph)
 	list := suggestedEngines(cudnn.HeurMode(heur.int32Value(cudnn.AttrHeurMode)))
 	if want == 0 || p == nil {
 		*got = int64(len(list))
@@ -186,11 +186,11 @@ func (d *cudnnSimulator) writeSuggestedConfigs(heur *descriptor, t cudnn.Attribu
 	return cudnn.Success
 }
 
-func (d *cudnnSimulator) finalizeConfig(desc *descriptor) cudnn.Status {
-	choice := d.descriptorAttr(desc, cudnn.AttrConfigEngine)
+func (d *cudnnSimulator) finalizeEngineConfig(desc *descriptor) cudnn.Status {
+	choice := d.referencedDescriptor(desc, cudnn.AttrConfigEngine)
 	index, tile := choice.int64Value(cudnn.AttrEngineIndex), int64(0)
 	if _, ok := desc.attrs[cudnn.AttrConfigKnobs]; ok {
-		for _, k := range d.descriptorAttrs(desc, cudnn.AttrConfigKnobs) {
+		for _, k := range d.referencedDescriptors(desc, cudnn.AttrConfigKnobs) {
 			if k.int32Value(cudnn.AttrKnobType) != tileSizeKnob {
 				return d.failWithStatus(cudnn.NotSupported, "engine %d has no knob %d", index, k.int32Value(cudnn.AttrKnobType))
 			}
@@ -200,7 +200,7 @@ func (d *cudnnSimulator) finalizeConfig(desc *descriptor) cudnn.Status {
 	for _, mode := range []cudnn.HeurMode{cudnn.HeurA, cudnn.HeurB, cudnn.HeurFallback} {
 		for _, e := range suggestedEngines(mode) {
 			if e.Index == index && e.tile == tile {
-				desc.engine, desc.ops = &e, d.descriptorAttr(choice, cudnn.AttrEngineGraph).ops
+				desc.engine, desc.ops = &e, d.referencedDescriptor(choice, cudnn.AttrEngineGraph).ops
 				return cudnn.Success
 			}
 		}
@@ -208,18 +208,18 @@ func (d *cudnnSimulator) finalizeConfig(desc *descriptor) cudnn.Status {
 	return d.failWithStatus(cudnn.NotSupported, "no engine %d with tile %d", index, tile)
 }
 
-func (d *cudnnSimulator) finalizePlan(desc *descriptor) cudnn.Status {
-	if config := d.descriptorAttr(desc, cudnn.AttrPlanConfig); config != nil {
+func (d *cudnnSimulator) finalizeExecutionPlan(desc *descriptor) cudnn.Status {
+	if config := d.referencedDescriptor(desc, cudnn.AttrPlanConfig); config != nil {
 		desc.engine, desc.ops = config.engine, config.ops
 	} else if text, ok := desc.attrs[cudnn.AttrPlanJSON]; ok {
-		var s savedPlan
-		if err := json.Unmarshal(text.raw, &s); err != nil || len(s.Operations) == 0 || findEngine(s.Engine) == nil {
+		var s serializedPlan
+		if err := json.Unmarshal(text.raw, &s); err != nil || len(s.Operations) == 0 || findEngineByIndex(s.Engine) == nil {
 			return d.failWithStatus(cudnn.BadParam, "the text is not a plan")
 		}
 		if s.Version != d.m.opt.CUDNNVersion {
 			return d.failWithStatus(1003, "the text was written by version %s", cudnn.FormatVersion(s.Version))
 		}
-		desc.engine, desc.ops = findEngine(s.Engine), s.Operations
+		desc.engine, desc.ops = findEngineByIndex(s.Engine), s.Operations
 	} else {
 		return d.failWithStatus(cudnn.BadParam, "a plan needs an engine configuration or a JSON text")
 	}
@@ -243,9 +243,9 @@ func describeOps(ops []*operation) string {
 	return strings.Join(words, ", ")
 }
 
-// execute enqueues the plan planned if packed, its variant pack, has valid addresses for all
+// executePlan enqueues the plan planned if packed, its variant pack, has valid addresses for all
 // tensors.
-func (d *cudnnSimulator) execute(h cudnn.Handle, planned, packed cudnn.Descriptor) cudnn.Status {
+func (d *cudnnSimulator) executePlan(h cudnn.Handle, planned, packed cudnn.Descriptor) cudnn.Status {
 	plan, pack, s := d.all[planned], d.all[packed], d.handles[h]
 	switch {
 	case plan == nil || pack == nil || s == nil:
@@ -289,9 +289,9 @@ func (d *cudnnSimulator) execute(h cudnn.Handle, planned, packed cudnn.Descripto
 		// The driver loads a kernel at its first launch (CUDA C++ Programming Guide, "Lazy
 		// Loading").
 		plan.loaded = true
-		cost += firstExecutionMicroseconds
+		cost += firstExecutionDelayMicroseconds
 	}
-	err := d.m.enqueue("cudnnBackendExecute", *s, &streamOp{label: label, cost: cost, run: func() error {
+	err := d.m.enqueueStreamOp("cudnnBackendExecute", *s, &streamOp{label: label, cost: cost, run: func() error {
 		if d.m.opt.Shallow {
 			return nil
 		}

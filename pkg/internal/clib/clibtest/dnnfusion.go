@@ -13,7 +13,7 @@ import (
 // ConvBNwgrad) are not simulated.
 func (d *cudnnSimulator) checkFusionPattern(ops []*operation) cudnn.Status {
 	if slices.ContainsFunc(ops, func(o *operation) bool { return o.Kind == cudnn.DescBNBackwardWeights }) {
-		return d.checkNormGradientPattern(ops)
+		return d.checkBatchNormGradientPattern(ops)
 	}
 	for i, o := range ops {
 		if i > 0 && o.Kind != cudnn.DescPointwiseOp && o.Kind != cudnn.DescGenstats {
@@ -36,9 +36,9 @@ func opKinds(ops []*operation) []any {
 	return list
 }
 
-// supportsNormFusion reports whether the device supports graphs that fuse convolutions with batch
+// supportsBatchNormFusion reports whether the device supports graphs that fuse convolutions with batch
 // norms. It does with compute capability 8.0 and above, except 8.9.
-func (d *cudnnSimulator) supportsNormFusion() bool {
+func (d *cudnnSimulator) supportsBatchNormFusion() bool {
 	c := d.m.opt.Capability
 	return c[0] >= 8 && c != [2]int{8, 9}
 }
@@ -70,15 +70,15 @@ func (d *cudnnSimulator) checkFP16Tensors(list []*tensor, c int64, vectors ...*t
 	return cudnn.Success
 }
 
-// checkNormGradientPattern checks a graph that computes the gradients of a batch norm's
+// checkBatchNormGradientPattern checks a graph that computes the gradients of a batch norm's
 // parameters. The graph must have cuDNN's pattern DgradDreluBNBwdWeight.
-func (d *cudnnSimulator) checkNormGradientPattern(ops []*operation) cudnn.Status {
+func (d *cudnnSimulator) checkBatchNormGradientPattern(ops []*operation) cudnn.Status {
 	want := []any{
 		cudnn.DescConvData, cudnn.PointwiseSub, cudnn.PointwiseMul, cudnn.PointwiseMul, cudnn.PointwiseAdd,
 		cudnn.PointwiseReLUBack, cudnn.DescBNBackwardWeights,
 	}
 	switch {
-	case !d.supportsNormFusion() || d.m.opt.Capability[0] > 9:
+	case !d.supportsBatchNormFusion() || d.m.opt.Capability[0] > 9:
 		return d.failWithStatus(cudnn.GraphNotSupported, "compute capability %v has no data gradient with the gradient sums of a batch norm", d.m.opt.Capability)
 	case d.m.opt.CUDNNVersion < 90800:
 		return d.failWithStatus(cudnn.GraphNotSupported, "version %s does not support DgradDreluBNBwdWeight", cudnn.FormatVersion(d.m.opt.CUDNNVersion))
@@ -106,28 +106,28 @@ func (d *cudnnSimulator) checkNormGradientPattern(ops []*operation) cudnn.Status
 	return d.checkFP16Tensors([]*tensor{conv.In[0], conv.In[1], x, back.Out[0]}, x.Dims[1], vectors...)
 }
 
-// newNormGradient converts desc to the operation that computes the gradients of a batch norm's
+// newBatchNormGradient converts desc to the operation that computes the gradients of a batch norm's
 // parameters.
-func (d *cudnnSimulator) newNormGradient(desc *descriptor) (*operation, cudnn.Status) {
+func (d *cudnnSimulator) newBatchNormGradient(desc *descriptor) (*operation, cudnn.Status) {
 	o := &operation{Kind: desc.kind}
 	for _, name := range []cudnn.Attribute{cudnn.AttrBNBackwardX, cudnn.AttrBNBackwardMean, cudnn.AttrBNBackwardInvStd, cudnn.AttrBNBackwardScale, cudnn.AttrBNBackwardDY} {
-		o.In = append(o.In, d.readTensor(desc, name))
+		o.In = append(o.In, d.tensorFromAttribute(desc, name))
 	}
 	for _, name := range []cudnn.Attribute{cudnn.AttrBNBackwardDScale, cudnn.AttrBNBackwardDBias, cudnn.AttrBNBackwardEqDY, cudnn.AttrBNBackwardEqX, cudnn.AttrBNBackwardEqBias} {
-		o.Out = append(o.Out, d.readTensor(desc, name))
+		o.Out = append(o.Out, d.tensorFromAttribute(desc, name))
 	}
 	x, dy := o.In[0], o.In[4]
 	if !slices.Equal(x.Dims, dy.Dims) {
 		return nil, d.failWithStatus(cudnn.ShapeMismatch, "%v and its gradient %v have different dimensions", x, dy)
 	}
-	return o, d.checkTypes(o)
+	return o, d.checkTensorTypes(o)
 }
 
-// computeNormGradients computes the gradients of a batch norm's scale and bias, which are sums
+// computeBatchNormGradients computes the gradients of a batch norm's scale and bias, which are sums
 // over all dimensions but the channels (Ioffe and Szegedy, Batch Normalization, 2015,
 // arXiv:1502.03167, section 3). It also computes eqDY, eqX and eqBias, with which the gradient of
 // the batch norm's input is eqDY·dy + eqX·x + eqBias.
-func computeNormGradients(in []*denseTensor) []*denseTensor {
+func computeBatchNormGradients(in []*denseTensor) []*denseTensor {
 	x, mean, invstd, scale, dy := in[0], in[1].v, in[2].v, in[3].v, in[4]
 	c := x.dims[1]
 	vector := func() *denseTensor { return &denseTensor{dims: []int64{1, c, 1, 1}, v: make([]float32, c)} }

@@ -72,10 +72,10 @@ func storedTensors(ops []*operation) []*tensor {
 	return all
 }
 
-// readTensor reads the tensor descriptor to which an attribute of desc refers. It returns nil if
+// tensorFromAttribute reads the tensor descriptor to which an attribute of desc refers. It returns nil if
 // the attribute is not set.
-func (d *cudnnSimulator) readTensor(desc *descriptor, name cudnn.Attribute) *tensor {
-	t := d.descriptorAttr(desc, name)
+func (d *cudnnSimulator) tensorFromAttribute(desc *descriptor, name cudnn.Attribute) *tensor {
+	t := d.referencedDescriptor(desc, name)
 	if t == nil {
 		return nil
 	}
@@ -99,7 +99,7 @@ func (d *cudnnSimulator) finalizeOperation(desc *descriptor) cudnn.Status {
 	case cudnn.DescPointwiseOp:
 		o, status = d.newPointwise(desc)
 	case cudnn.DescBNBackwardWeights:
-		o, status = d.newNormGradient(desc)
+		o, status = d.newBatchNormGradient(desc)
 	default:
 		o, status = d.newGenstats(desc)
 	}
@@ -114,8 +114,8 @@ func (d *cudnnSimulator) finalizeOperation(desc *descriptor) cudnn.Status {
 // (or their gradients), and the factors alpha and beta. The operation is valid only if the status
 // is Success.
 func (d *cudnnSimulator) newConvolution(desc *descriptor, conv, xa, wa, ya, alpha, beta cudnn.Attribute) (*operation, cudnn.Status) {
-	c := d.descriptorAttr(desc, conv)
-	x, w, y := d.readTensor(desc, xa), d.readTensor(desc, wa), d.readTensor(desc, ya)
+	c := d.referencedDescriptor(desc, conv)
+	x, w, y := d.tensorFromAttribute(desc, xa), d.tensorFromAttribute(desc, wa), d.tensorFromAttribute(desc, ya)
 	o := &operation{
 		Kind: desc.kind, Alpha: desc.float32Value(alpha), Beta: desc.float32Value(beta),
 		Pad: c.int64Values(cudnn.AttrConvPrePaddings), Post: c.int64Values(cudnn.AttrConvPostPaddings),
@@ -142,10 +142,10 @@ func (d *cudnnSimulator) newConvolution(desc *descriptor, conv, xa, wa, ya, alph
 	default:
 		o.In, o.Out = []*tensor{x, y}, []*tensor{w}
 	}
-	return o, d.checkTypes(o)
+	return o, d.checkTensorTypes(o)
 }
 
-func (d *cudnnSimulator) checkTypes(o *operation) cudnn.Status {
+func (d *cudnnSimulator) checkTensorTypes(o *operation) cudnn.Status {
 	for _, t := range slices.Concat(o.In, o.Out) {
 		if t.Type != cudnn.Float32 && t.Type != cudnn.Float16 && t.Type != cudnn.BFloat16 {
 			return d.failWithStatus(cudnn.TypeNotSupported, "tensor %v: only fp32, fp16 and bf16 are simulated", t)
@@ -155,7 +155,7 @@ func (d *cudnnSimulator) checkTypes(o *operation) cudnn.Status {
 }
 
 func (d *cudnnSimulator) newPointwise(desc *descriptor) (*operation, cudnn.Status) {
-	mode := cudnn.PointwiseMode(d.descriptorAttr(desc, cudnn.AttrOpPointwise).int32Value(cudnn.AttrPointwiseMode))
+	mode := cudnn.PointwiseMode(d.referencedDescriptor(desc, cudnn.AttrOpPointwise).int32Value(cudnn.AttrPointwiseMode))
 	o := &operation{Kind: desc.kind, Mode: mode}
 	second, out := cudnn.Attribute(-1), cudnn.AttrOpY
 	switch mode {
@@ -167,15 +167,15 @@ func (d *cudnnSimulator) newPointwise(desc *descriptor) (*operation, cudnn.Statu
 	default:
 		return nil, d.failWithStatus(cudnn.NotSupported, "pointwise mode %d is not simulated", mode)
 	}
-	o.In = []*tensor{d.readTensor(desc, cudnn.AttrOpX)}
+	o.In = []*tensor{d.tensorFromAttribute(desc, cudnn.AttrOpX)}
 	if second >= 0 {
-		t := d.readTensor(desc, second)
+		t := d.tensorFromAttribute(desc, second)
 		if t == nil {
 			return nil, d.failWithStatus(cudnn.BadParam, "pointwise mode %d needs attribute %d", mode, second)
 		}
 		o.In = append(o.In, t)
 	}
-	y := d.readTensor(desc, out)
+	y := d.tensorFromAttribute(desc, out)
 	if y == nil {
 		return nil, d.failWithStatus(cudnn.BadParam, "pointwise mode %d needs attribute %d", mode, out)
 	}
@@ -187,11 +187,11 @@ func (d *cudnnSimulator) newPointwise(desc *descriptor) (*operation, cudnn.Statu
 			}
 		}
 	}
-	return o, d.checkTypes(o)
+	return o, d.checkTensorTypes(o)
 }
 
 func (d *cudnnSimulator) newGenstats(desc *descriptor) (*operation, cudnn.Status) {
-	x, sum, square := d.readTensor(desc, cudnn.AttrGenstatsX), d.readTensor(desc, cudnn.AttrGenstatsSum), d.readTensor(desc, cudnn.AttrGenstatsSqSum)
+	x, sum, square := d.tensorFromAttribute(desc, cudnn.AttrGenstatsX), d.tensorFromAttribute(desc, cudnn.AttrGenstatsSum), d.tensorFromAttribute(desc, cudnn.AttrGenstatsSqSum)
 	want := make([]int64, len(x.Dims))
 	for i := range want {
 		want[i] = 1
@@ -204,18 +204,18 @@ func (d *cudnnSimulator) newGenstats(desc *descriptor) (*operation, cudnn.Status
 		return nil, d.failWithStatus(cudnn.TypeNotSupported, "statistics must be fp32")
 	}
 	o := &operation{Kind: desc.kind, In: []*tensor{x}, Out: []*tensor{sum, square}}
-	return o, d.checkTypes(o)
+	return o, d.checkTensorTypes(o)
 }
 
-// finalizeGraph checks that virtual tensors are written before they are read, and that
+// finalizeOperationGraph checks that virtual tensors are written before they are read, and that
 // checkFusionPattern accepts the graph.
-func (d *cudnnSimulator) finalizeGraph(desc *descriptor) cudnn.Status {
+func (d *cudnnSimulator) finalizeOperationGraph(desc *descriptor) cudnn.Status {
 	h := cudnn.Handle(desc.int64Value(cudnn.AttrGraphHandle))
 	if d.handles[h] == nil {
 		return d.failWithStatus(cudnn.NullPointer, "unknown handle")
 	}
 	written := map[int64]bool{}
-	for _, r := range d.descriptorAttrs(desc, cudnn.AttrGraphOps) {
+	for _, r := range d.referencedDescriptors(desc, cudnn.AttrGraphOps) {
 		o := r.ops[0]
 		for _, t := range o.In {
 			if t.Virtual && !written[t.ID] {

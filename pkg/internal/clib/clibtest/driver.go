@@ -8,7 +8,7 @@ import (
 
 // Driver returns the machine's simulated CUDA driver.
 func (m *Machine) Driver() *cuda.Driver {
-	d := &cuda.Driver{Path: simulatedPath}
+	d := &cuda.Driver{Path: simulatedLibraryPath}
 	d.Version = func() (int, error) { return m.opt.DriverVersion, nil }
 	d.Init = func() error {
 		m.mu.Lock()
@@ -47,13 +47,13 @@ func (m *Machine) Driver() *cuda.Driver {
 		})
 		return v, err
 	}
-	m.bindContext(d)
-	m.bindMemory(d)
-	m.bindCopies(d)
-	m.bindStreams(d)
-	m.bindEvents(d)
-	m.bindKernels(d)
-	m.bindCapture(d)
+	m.simulateContextCalls(d)
+	m.simulateMemoryCalls(d)
+	m.simulateCopyCalls(d)
+	m.simulateStreamCalls(d)
+	m.simulateEventCalls(d)
+	m.simulateModuleCalls(d)
+	m.simulateCaptureCalls(d)
 	return d
 }
 
@@ -89,7 +89,7 @@ func (m *Machine) deviceAttribute(a cuda.Attribute) (int, bool) {
 	return v, ok
 }
 
-func (m *Machine) bindContext(d *cuda.Driver) {
+func (m *Machine) simulateContextCalls(d *cuda.Driver) {
 	d.PrimaryCtxRetain = func(dev cuda.Device) (c cuda.Context, err error) {
 		err = m.simulateDeviceCall("cuDevicePrimaryCtxRetain", dev, func() error {
 			c = cuda.Context(dev) + 1

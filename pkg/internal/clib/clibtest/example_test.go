@@ -26,7 +26,7 @@ func Example() {
 	if err != nil {
 		return
 	}
-	m.SetName(p, "weights")
+	m.SetAllocationName(p, "weights")
 	fmt.Println(d.MemsetD8Async(p.Add(1000), 0, 100, 0))
 	for _, call := range m.Calls() {
 		fmt.Println(call)

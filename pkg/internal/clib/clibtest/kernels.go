@@ -18,27 +18,27 @@ const (
 	maxSharedBytes     = 227 << 10 // maximum bytes per block on request, for compute capability 9.0
 )
 
-type function struct {
+type kernelFunction struct {
 	name    string
 	params  string // one letter per parameter: p for a pointer, w for 8 bytes, i for 4 bytes
 	unknown bool   // the types of some parameters are unknown, so arguments are not checked
 	shared  int    // bytes of dynamic shared memory that a block may have
 }
 
-type module struct {
+type kernelModule struct {
 	name      string
-	functions map[string]*function
+	functions map[string]*kernelFunction
 }
 
-// imageHeader is the first line of the images that the simulated compiler produces.
-const imageHeader = "simulated image\n"
+// kernelImageHeader is the first line of the images that the simulated compiler produces.
+const kernelImageHeader = "simulated image\n"
 
 // NVRTC returns a simulated compiler. It generates no code: it only reads the names and the
 // parameters of the source's kernels. It returns an error if the numbers of opening and closing
 // braces differ.
 func (m *Machine) NVRTC() *nvrtc.Library {
 	return &nvrtc.Library{
-		Path:          simulatedPath,
+		Path:          simulatedLibraryPath,
 		Version:       func() (int, int, error) { return m.opt.NVRTCVersion[0], m.opt.NVRTCVersion[1], nil },
 		Architectures: func() ([]int, error) { return []int{75, 80, 86, 89, 90, 100, 120}, nil },
 		Compile: func(source, name string, options []string) (nvrtc.CompiledProgram, error) {
@@ -47,7 +47,7 @@ func (m *Machine) NVRTC() *nvrtc.Library {
 				log := fmt.Sprintf("%s: error: %d opening and %d closing braces", name, o, c)
 				return nvrtc.CompiledProgram{Log: log}, &nvrtc.CompileError{Name: name, Result: nvrtc.ErrorCompilation, Log: log}
 			}
-			out := nvrtc.CompiledProgram{PTX: compileImage(source)}
+			out := nvrtc.CompiledProgram{PTX: compileKernelImage(source)}
 			if slices.ContainsFunc(options, func(o string) bool { return strings.Contains(o, "sm_") }) {
 				out.CUBIN = out.PTX
 			}
@@ -56,25 +56,25 @@ func (m *Machine) NVRTC() *nvrtc.Library {
 	}
 }
 
-// images caches compiled sources. Most tests of a package compile the same sources, and parsing
+// kernelImageCache caches compiled sources. Most tests of a package compile the same sources, and parsing
 // them takes longer than the training steps in the tests.
-var images sync.Map // of []byte, by source
+var kernelImageCache sync.Map // of []byte, by source
 
-func compileImage(source string) []byte {
-	if image, ok := images.Load(source); ok {
+func compileKernelImage(source string) []byte {
+	if image, ok := kernelImageCache.Load(source); ok {
 		return bytes.Clone(image.([]byte))
 	}
-	image := []byte(imageHeader)
+	image := []byte(kernelImageHeader)
 	for _, f := range parseSourceKernels(source) {
 		image = fmt.Appendf(image, "%s %s\n", f.name, f.signature())
 	}
 	image = append(image, 0)
-	images.Store(source, image)
+	kernelImageCache.Store(source, image)
 	return bytes.Clone(image)
 }
 
 // signature returns f.params in parentheses, or "?" if the types of some parameters are unknown.
-func (f *function) signature() string {
+func (f *kernelFunction) signature() string {
 	if f.unknown {
 		return "?"
 	}
@@ -91,8 +91,8 @@ var (
 
 // parseSourceKernels returns the kernels of CUDA C++ source. A kernel is a function with
 // __global__ in its declaration, or in the text of the macro that begins its declaration.
-func parseSourceKernels(source string) []*function {
-	var all []*function
+func parseSourceKernels(source string) []*kernelFunction {
+	var all []*kernelFunction
 	starts := map[string]bool{} // macros with which a kernel begins
 	macros := map[string][2]string{}
 	lines := strings.Split(comment.ReplaceAllString(strings.ReplaceAll(source, "\\\n", " "), " "), "\n")
@@ -107,12 +107,12 @@ func parseSourceKernels(source string) []*function {
 		}
 		rest := strings.Join(lines[i:min(i+40, len(lines))], " ")
 		if g := global.FindStringSubmatchIndex(line); g != nil {
-			all = append(all, newFunction(line[g[2]:g[3]], rest[g[1]-1:]))
+			all = append(all, parseKernelFunction(line[g[2]:g[3]], rest[g[1]-1:]))
 		}
 		for name, begins := range starts {
 			if at := strings.Index(line, name+"("); begins && at == 0 {
 				inner, after := splitBrackets(rest[len(name):])
-				all = append(all, newFunction(expandMacro(inner, macros), after))
+				all = append(all, parseKernelFunction(expandMacro(inner, macros), after))
 			}
 		}
 	}
@@ -158,10 +158,10 @@ func expandMacro(s string, macros map[string][2]string) string {
 	return b.String()
 }
 
-// newFunction returns the kernel with the given name. source begins with its parameters in
+// parseKernelFunction returns the kernel with the given name. source begins with its parameters in
 // parentheses.
-func newFunction(name, source string) *function {
-	f := &function{name: name, shared: defaultSharedBytes}
+func parseKernelFunction(name, source string) *kernelFunction {
+	f := &kernelFunction{name: name, shared: defaultSharedBytes}
 	inner, _ := splitBrackets(source)
 	for _, p := range strings.Split(inner, ",") {
 		p = strings.TrimSpace(p)
@@ -195,10 +195,10 @@ func scalarTypeLetter(words []string) (string, bool) {
 
 // parsePTXKernels returns the kernels that PTX text declares. PTX does not distinguish pointers
 // from other 8-byte parameters.
-func parsePTXKernels(text string) []*function {
-	var all []*function
+func parsePTXKernels(text string) []*kernelFunction {
+	var all []*kernelFunction
 	for _, e := range entry.FindAllStringSubmatch(text, -1) {
-		f := &function{name: e[1], shared: defaultSharedBytes}
+		f := &kernelFunction{name: e[1], shared: defaultSharedBytes}
 		for _, p := range ptxParam.FindAllStringSubmatch(e[2], -1) {
 			switch p[1] {
 			case "u64", "s64", "b64", "f64":
@@ -214,23 +214,23 @@ func parsePTXKernels(text string) []*function {
 	return all
 }
 
-func parseImageKernels(image []byte) []*function {
+func parseImageKernels(image []byte) []*kernelFunction {
 	text := string(bytes.TrimRight(image, "\x00"))
-	rest, ours := strings.CutPrefix(text, imageHeader)
+	rest, ours := strings.CutPrefix(text, kernelImageHeader)
 	if !ours {
 		return parsePTXKernels(text)
 	}
-	var all []*function
+	var all []*kernelFunction
 	for line := range strings.Lines(rest) {
 		name, params, _ := strings.Cut(strings.TrimSpace(line), " ")
-		all = append(all, &function{name: name, params: strings.Trim(params, "()"), unknown: params == "?", shared: defaultSharedBytes})
+		all = append(all, &kernelFunction{name: name, params: strings.Trim(params, "()"), unknown: params == "?", shared: defaultSharedBytes})
 	}
 	return all
 }
 
 // formatLaunchArguments formats args, the packed arguments of a launch of f. It returns an error
 // if they do not match the parameters of f, or if a pointer points outside all allocations.
-func (m *Machine) formatLaunchArguments(f *function, args []byte) (string, error) {
+func (m *Machine) formatLaunchArguments(f *kernelFunction, args []byte) (string, error) {
 	if f.unknown {
 		return fmt.Sprintf("%d bytes", len(args)), nil
 	}
@@ -276,7 +276,7 @@ func (m *Machine) formatArgument(v uint64) string {
 	return fmt.Sprint(int64(v))
 }
 
-func (m *Machine) bindKernels(d *cuda.Driver) {
+func (m *Machine) simulateModuleCalls(d *cuda.Driver) {
 	d.ModuleLoadData = func(image []byte) (id cuda.Module, err error) {
 		err = m.simulateCall("cuModuleLoadData", true, func() error {
 			functions := parseImageKernels(image)
@@ -285,7 +285,7 @@ func (m *Machine) bindKernels(d *cuda.Driver) {
 			}
 			h, name := m.newHandle("module")
 			id = cuda.Module(h)
-			mod := &module{name: name, functions: map[string]*function{}}
+			mod := &kernelModule{name: name, functions: map[string]*kernelFunction{}}
 			for _, f := range functions {
 				mod.functions[f.name] = f
 			}
@@ -300,7 +300,7 @@ func (m *Machine) bindKernels(d *cuda.Driver) {
 			if m.modules[id] == nil {
 				return newDriverError("cuModuleUnload", cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
 			}
-			m.drainAll()
+			m.drainAllStreams()
 			m.logCall("cuModuleUnload %s", m.modules[id].name)
 			for h, f := range m.functions {
 				if m.modules[id].functions[f.name] == f {
@@ -329,11 +329,11 @@ func (m *Machine) bindKernels(d *cuda.Driver) {
 		})
 		return h, err
 	}
-	m.bindFunctions(d)
+	m.simulateFunctionCalls(d)
 }
 
-func (m *Machine) bindFunctions(d *cuda.Driver) {
-	doWithFunction := func(call string, h cuda.Function, do func(*function) error) error {
+func (m *Machine) simulateFunctionCalls(d *cuda.Driver) {
+	doWithFunction := func(call string, h cuda.Function, do func(*kernelFunction) error) error {
 		return m.simulateCall(call, true, func() error {
 			f := m.functions[h]
 			if f == nil {
@@ -343,7 +343,7 @@ func (m *Machine) bindFunctions(d *cuda.Driver) {
 		})
 	}
 	d.FuncGetAttribute = func(h cuda.Function, a cuda.FunctionAttribute) (v int, err error) {
-		err = doWithFunction("cuFuncGetAttribute", h, func(f *function) error {
+		err = doWithFunction("cuFuncGetAttribute", h, func(f *kernelFunction) error {
 			switch a {
 			case cuda.FuncMaxThreads:
 				v = 1024
@@ -357,7 +357,7 @@ func (m *Machine) bindFunctions(d *cuda.Driver) {
 		return v, err
 	}
 	d.FuncSetAttribute = func(h cuda.Function, a cuda.FunctionAttribute, v int) error {
-		return doWithFunction("cuFuncSetAttribute", h, func(f *function) error {
+		return doWithFunction("cuFuncSetAttribute", h, func(f *kernelFunction) error {
 			if a != cuda.FuncMaxDynamicShared || v < 0 || v > maxSharedBytes {
 				return newDriverError("cuFuncSetAttribute", cuda.ErrorInvalidValue, "%s: cannot set attribute %d to %d", f.name, a, v)
 			}
@@ -367,7 +367,7 @@ func (m *Machine) bindFunctions(d *cuda.Driver) {
 		})
 	}
 	d.Occupancy = func(h cuda.Function, threads int, shared int64) (n int, err error) {
-		err = doWithFunction("cuOccupancyMaxActiveBlocksPerMultiprocessor", h, func(f *function) error {
+		err = doWithFunction("cuOccupancyMaxActiveBlocksPerMultiprocessor", h, func(f *kernelFunction) error {
 			if threads < 1 || threads > 1024 {
 				return newDriverError("cuOccupancyMaxActiveBlocksPerMultiprocessor", cuda.ErrorInvalidValue, "%s: invalid block of %d threads", f.name, threads)
 			}
@@ -380,11 +380,11 @@ func (m *Machine) bindFunctions(d *cuda.Driver) {
 		return n, err
 	}
 	d.LaunchKernel = func(h cuda.Function, grid, block cuda.Dim3, shared uint32, s cuda.Stream, args []byte) error {
-		return doWithFunction("cuLaunchKernel", h, func(f *function) error { return m.launch(f, grid, block, shared, s, args) })
+		return doWithFunction("cuLaunchKernel", h, func(f *kernelFunction) error { return m.launchKernel(f, grid, block, shared, s, args) })
 	}
 }
 
-func (m *Machine) launch(f *function, grid, block cuda.Dim3, shared uint32, s cuda.Stream, args []byte) error {
+func (m *Machine) launchKernel(f *kernelFunction, grid, block cuda.Dim3, shared uint32, s cuda.Stream, args []byte) error {
 	const call = "cuLaunchKernel"
 	switch threads := block.Count(); {
 	case grid.Count() == 0 || threads == 0 || grid[1] > 65535 || grid[2] > 65535 || block[2] > 64:
@@ -401,7 +401,7 @@ func (m *Machine) launch(f *function, grid, block cuda.Dim3, shared uint32, s cu
 	m.logCall("%s %s %v %v %d %s: %s", call, f.name, grid, block, shared, m.streamName(s), text)
 	// The driver copies the arguments when the launch is enqueued.
 	copied := bytes.Clone(args)
-	return m.enqueue(call, s, &streamOp{label: call + " " + f.name, cost: 3, run: func() error {
+	return m.enqueueStreamOp(call, s, &streamOp{label: call + " " + f.name, cost: 3, run: func() error {
 		if _, err := m.formatLaunchArguments(f, copied); err != nil {
 			return newDriverError(call, cuda.ErrorIllegalAddress, "%v", err)
 		}

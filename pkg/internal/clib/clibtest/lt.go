@@ -7,7 +7,7 @@ import (
 	"lockstep/pkg/internal/clib/cuda"
 )
 
-const matmulOpsPerMicrosecond = 2e12
+const matmulFLOPsPerMicrosecond = 2e12
 
 // CublasLt returns the machine's simulated cuBLASLt. It checks the addresses of the
 // matrices and advances the clock, but computes nothing.
@@ -25,7 +25,7 @@ func (m *Machine) CublasLt() *cublaslt.Library {
 	}
 	failed := func(call string, s cublaslt.Status) error { return &cublaslt.Error{Call: call, Result: s} }
 	return &cublaslt.Library{
-		Path:    simulatedPath,
+		Path:    simulatedLibraryPath,
 		Version: func() int { return 130100 },
 		Create:  func() (cublaslt.Handle, error) { return 1, nil },
 		Destroy: func(cublaslt.Handle) error { return nil },
@@ -60,9 +60,9 @@ func (m *Machine) CublasLt() *cublaslt.Library {
 						return fmt.Errorf("cublasLtMatmul: %w", err)
 					}
 				}
-				cost := 2 * float64(x.matmul.M) * float64(x.matmul.N) * float64(x.matmul.K) / matmulOpsPerMicrosecond
+				cost := 2 * float64(x.matmul.M) * float64(x.matmul.N) * float64(x.matmul.K) / matmulFLOPsPerMicrosecond
 				m.logCall("cublasLtMatmul %d×%d×%d in %s", x.matmul.M, x.matmul.N, x.matmul.K, m.streamName(s))
-				return m.enqueue("cublasLtMatmul", s, &streamOp{label: "cublasLtMatmul", cost: cost, run: func() error { return nil }})
+				return m.enqueueStreamOp("cublasLtMatmul", s, &streamOp{label: "cublasLtMatmul", cost: cost, run: func() error { return nil }})
 			})
 		},
 	}

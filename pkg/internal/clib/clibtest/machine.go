@@ -35,39 +35,39 @@ type Options struct {
 	NCCLVersion        int    // default: 22809 (2.28.9)
 	Execute            Executor
 	Shallow            bool               // cuDNN's plans are checked, but compute nothing
-	WrongVolumeEngines WrongVolumeEngines // which of cuDNN's engines compute wrong 3-D convolutions
-	Gaps               GapSupport         // how cuDNN treats tensors that have gaps between their pixels
+	WrongVolumeEngines Wrong3DConvEngines // which of cuDNN's engines compute wrong 3-D convolutions
+	Gaps               TensorGapSupport   // how cuDNN treats tensors that have gaps between their pixels
 	Network            *NCCLNetwork       // shared by all ranks of a group; nil for a separate network
 
 	Absent       []clib.LibraryName // libraries that are missing
 	MissingCalls []string           // C functions that the libraries do not have
-	// LoseAt is the number of the driver call (counted from 1, see Machine.DriverCalls) that
+	// LoseAt is the number of the driver call (counted from 1, see Machine.DriverCallCount) that
 	// fails because the device is lost; 0 means none. LoseWith is the result of that call; 0
 	// means cuda.ErrorLaunchFailed.
 	LoseAt   int
 	LoseWith cuda.Result
 }
 
-// WrongVolumeEngines selects which engines of the simulated cuDNN compute 3-D convolutions
+// Wrong3DConvEngines selects which engines of the simulated cuDNN compute 3-D convolutions
 // wrongly.
-type WrongVolumeEngines int
+type Wrong3DConvEngines int
 
 // The engines that compute 3-D convolutions wrongly.
 const (
-	WrongNone    WrongVolumeEngines = iota
+	WrongNone    Wrong3DConvEngines = iota
 	WrongFastest                    // the fastest engine
 	WrongAll                        // all engines, each with a different result
 )
 
-// GapSupport selects how the simulated cuDNN handles tensors with gaps between their pixels, such
+// TensorGapSupport selects how the simulated cuDNN handles tensors with gaps between their pixels, such
 // as slices along the channels. cuDNN does not document whether its engines support them.
-type GapSupport int
+type TensorGapSupport int
 
 // How the simulated cuDNN handles tensors with gaps.
 const (
-	GapsFast    GapSupport = iota // like tensors without gaps
-	GapsSlow                      // a hundred times slower
-	GapsRefused                   // no engine supports them
+	GapsFast    TensorGapSupport = iota // like tensors without gaps
+	GapsSlow                            // a hundred times slower
+	GapsRefused                         // no engine supports them
 )
 
 func (o Options) withDefaults() Options {
@@ -121,17 +121,17 @@ type Machine struct {
 	lost        *cuda.Error
 	retained    map[cuda.Context]int
 	current     map[int]cuda.Context // by thread
-	memory      memory
+	memory      simulatedMemory
 	next        uintptr // the last handle
 	names       map[uintptr]string
 	numbers     map[string]int // how many handles or allocations of each kind were created
 	streams     []*stream
 	byStream    map[cuda.Stream]*stream
 	events      map[cuda.Event]*event
-	modules     map[cuda.Module]*module
-	functions   map[cuda.Function]*function
-	graphs      map[cuda.Graph]*graph
-	execs       map[cuda.GraphExec]*graph
+	modules     map[cuda.Module]*kernelModule
+	functions   map[cuda.Function]*kernelFunction
+	graphs      map[cuda.Graph]*capturedGraph
+	execs       map[cuda.GraphExec]*capturedGraph
 	clock       float64          // microseconds
 	recording   *kernelRecording // what CUPTI records; nil if it is not started
 	dnn         *cudnnSimulator
@@ -143,8 +143,8 @@ func New(o Options) *Machine {
 		opt: o.withDefaults(), retained: map[cuda.Context]int{}, current: map[int]cuda.Context{},
 		names: map[uintptr]string{}, numbers: map[string]int{},
 		byStream: map[cuda.Stream]*stream{}, events: map[cuda.Event]*event{},
-		modules: map[cuda.Module]*module{}, functions: map[cuda.Function]*function{},
-		graphs: map[cuda.Graph]*graph{}, execs: map[cuda.GraphExec]*graph{},
+		modules: map[cuda.Module]*kernelModule{}, functions: map[cuda.Function]*kernelFunction{},
+		graphs: map[cuda.Graph]*capturedGraph{}, execs: map[cuda.GraphExec]*capturedGraph{},
 	}
 	m.dnn = newCUDNNSimulator(m)
 	// The legacy default stream always exists.
@@ -159,7 +159,7 @@ func (m *Machine) OpenStack() (*stack.Stack, error) {
 		return nil, fmt.Errorf("use the GPU: %w", err)
 	}
 	driver := m.Driver()
-	if err := driver.Check(); err != nil {
+	if err := driver.CheckVersion(); err != nil {
 		return nil, fmt.Errorf("use the GPU: %w", err)
 	}
 	if err := driver.Init(); err != nil {
@@ -206,17 +206,17 @@ func (m *Machine) requireLibrary(n clib.LibraryName, symbols []string) error {
 		}
 	}
 	if len(missing) > 0 {
-		return &clib.SymbolError{Library: n, Path: simulatedPath, Symbols: missing}
+		return &clib.SymbolError{Library: n, Path: simulatedLibraryPath, Symbols: missing}
 	}
 	return nil
 }
 
-const simulatedPath = "simulated"
+const simulatedLibraryPath = "simulated"
 
 // NVTX returns a simulated NVTX, which adds the ranges to Calls.
 func (m *Machine) NVTX() *nvtx.Library {
 	return &nvtx.Library{
-		Path: simulatedPath,
+		Path: simulatedLibraryPath,
 		Push: func(name string) { m.logCall("nvtxRangePush %q", name) },
 		Pop:  func() { m.logCall("nvtxRangePop") },
 	}
@@ -245,8 +245,8 @@ func (m *Machine) AdvanceClock(microseconds float64) {
 	m.clock += microseconds
 }
 
-// DriverCalls returns the number of library calls that Options.LoseAt counts.
-func (m *Machine) DriverCalls() int {
+// DriverCallCount returns the number of library calls that Options.LoseAt counts.
+func (m *Machine) DriverCallCount() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.count
@@ -312,14 +312,14 @@ func (m *Machine) checkCall(call string, needsContext bool) error {
 	case !m.initialized:
 		return newDriverError(call, cuda.ErrorNotInitialized, "")
 	case m.lost != nil:
-		return m.newLostError(call)
+		return m.newDeviceLostError(call)
 	case needsContext && m.current[threadID()] == 0:
 		return newDriverError(call, cuda.ErrorInvalidContext, "thread %d has no current context: lock the thread (runtime.LockOSThread) and call CtxSetCurrent", threadID())
 	}
 	return nil
 }
 
-func (m *Machine) newLostError(call string) error {
+func (m *Machine) newDeviceLostError(call string) error {
 	detail := m.lost.Detail
 	if m.lost.Call != "" && m.lost.Call != call {
 		detail = strings.TrimSpace("after " + m.lost.Call + " " + detail)

@@ -75,7 +75,7 @@ func (g *gpu) alloc(name string, n int64) cuda.Ptr {
 	g.t.Helper()
 	p, err := g.Driver.MemAlloc(n)
 	check(g.t, err)
-	g.machine.SetName(p, name)
+	g.machine.SetAllocationName(p, name)
 	return p
 }
 
@@ -511,8 +511,8 @@ func TestLostDevice(t *testing.T) {
 		_, err = g.Driver.MemAlloc(4)
 	}
 	wants(t, err, "CUDA_ERROR_LAUNCH_FAILED (719)")
-	if g.machine.DriverCalls() != 6 {
-		t.Errorf("lost at call %d", g.machine.DriverCalls())
+	if g.machine.DriverCallCount() != 6 {
+		t.Errorf("lost at call %d", g.machine.DriverCallCount())
 	}
 }
 

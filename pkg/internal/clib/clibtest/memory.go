@@ -33,14 +33,14 @@ type allocation struct {
 
 func (a *allocation) data() []byte { return a.raw[a.at : a.at+int(a.size)] }
 
-type memory struct {
+type simulatedMemory struct {
 	all   []*allocation // sorted by base address
 	used  int64         // bytes of device memory
 	freed int64         // bytes of freed memory that is kept
 }
 
 // allocate allocates device memory, or host memory if host is set.
-func (mem *memory) allocate(name string, size int64, host bool) *allocation {
+func (mem *simulatedMemory) allocate(name string, size int64, host bool) *allocation {
 	raw := make([]byte, int(size)+2*guardBytes+alignment)
 	start := uint64(uintptr(unsafe.Pointer(&raw[0]))) + guardBytes
 	base := (start + alignment - 1) / alignment * alignment
@@ -70,7 +70,7 @@ func fillBytes(b []byte, v byte) {
 }
 
 // findAllocationAt returns the live allocation in host or device memory that starts at p, or nil.
-func (mem *memory) findAllocationAt(p uint64, host bool) *allocation {
+func (mem *simulatedMemory) findAllocationAt(p uint64, host bool) *allocation {
 	for _, a := range mem.all {
 		if a.base == p && !a.free && a.host == host {
 			return a
@@ -81,7 +81,7 @@ func (mem *memory) findAllocationAt(p uint64, host bool) *allocation {
 
 // release fills a freed allocation with NaN patterns and keeps it, so that later accesses are
 // detected. If more than quarantineBytes are kept, it drops other freed allocations.
-func (mem *memory) release(a *allocation) {
+func (mem *simulatedMemory) release(a *allocation) {
 	a.free = true
 	fillBytes(a.data(), nanFill)
 	if !a.host {
@@ -97,7 +97,7 @@ func (mem *memory) release(a *allocation) {
 
 // findAllocationNear returns the allocation, live or freed, whose memory or guard bytes contain
 // p, or nil.
-func (mem *memory) findAllocationNear(p uint64) *allocation {
+func (mem *simulatedMemory) findAllocationNear(p uint64) *allocation {
 	for _, a := range mem.all {
 		if p+guardBytes >= a.base && p < a.base+uint64(a.size)+guardBytes {
 			return a
@@ -106,7 +106,7 @@ func (mem *memory) findAllocationNear(p uint64) *allocation {
 	return nil
 }
 
-func (mem *memory) describeAddress(p uint64) string {
+func (mem *simulatedMemory) describeAddress(p uint64) string {
 	a := mem.findAllocationNear(p)
 	switch {
 	case p == 0:
@@ -127,7 +127,7 @@ func (mem *memory) describeAddress(p uint64) string {
 
 // bytesAt returns the n bytes at p. They must be inside a live allocation: in host memory if host
 // is set, otherwise in device memory.
-func (mem *memory) bytesAt(p uint64, n int64, host bool) ([]byte, error) {
+func (mem *simulatedMemory) bytesAt(p uint64, n int64, host bool) ([]byte, error) {
 	if n == 0 {
 		return nil, nil
 	}
@@ -144,7 +144,7 @@ func (mem *memory) bytesAt(p uint64, n int64, host bool) ([]byte, error) {
 	return a.raw[lo : lo+int(n)], nil
 }
 
-func (mem *memory) checkGuards() error {
+func (mem *simulatedMemory) checkGuardBytes() error {
 	var want [guardBytes]byte
 	fillBytes(want[:], guardFill)
 	for _, a := range mem.all {
@@ -166,8 +166,8 @@ func (mem *memory) checkGuards() error {
 	return nil
 }
 
-// SetName sets the name by which Calls and errors refer to the allocation at p.
-func (m *Machine) SetName(p cuda.Ptr, name string) {
+// SetAllocationName sets the name by which Calls and errors refer to the allocation at p.
+func (m *Machine) SetAllocationName(p cuda.Ptr, name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if a := m.memory.findAllocationAt(uint64(p), false); a != nil {
@@ -180,7 +180,7 @@ func (m *Machine) SetName(p cuda.Ptr, name string) {
 func (m *Machine) Bytes(p cuda.Ptr, n int64) ([]byte, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.drainAll()
+	m.drainAllStreams()
 	return m.memory.bytesAt(uint64(p), n, false)
 }
 
@@ -203,7 +203,7 @@ func (m *Machine) LiveAllocations() []string {
 	return names
 }
 
-func (m *Machine) bindMemory(d *cuda.Driver) {
+func (m *Machine) simulateMemoryCalls(d *cuda.Driver) {
 	alloc := func(call, kind string, size int64, host bool) (*allocation, error) {
 		if err := m.checkCaptureAllows(call); err != nil {
 			return nil, err
@@ -249,10 +249,10 @@ func (m *Machine) bindMemory(d *cuda.Driver) {
 				return newDriverError(call, cuda.ErrorInvalidValue, "%s is not the start of an allocation", m.memory.describeAddress(p))
 			}
 			// The memory may still be in use, so all work is run first.
-			m.drainAll()
+			m.drainAllStreams()
 			m.logCall("%s %s", call, a.name)
 			m.memory.release(a)
-			return m.checkNotLost(call)
+			return m.checkDeviceNotLost(call)
 		})
 	}
 	d.MemFree = func(p cuda.Ptr) error { return release("cuMemFree", uint64(p), false) }

@@ -78,7 +78,7 @@ func (m *Machine) NCCL() *nccl.Library {
 		return nil, &nccl.Error{Call: call, Result: nccl.InvalidArgument, Message: "unknown communicator"}
 	}
 	l := &nccl.Library{
-		Path:        simulatedPath,
+		Path:        simulatedLibraryPath,
 		Version:     func() (int, error) { return m.opt.NCCLVersion, nil },
 		GetUniqueID: m.opt.Network.newUniqueID,
 		GroupStart:  func() error { return nil },
@@ -91,7 +91,7 @@ func (m *Machine) NCCL() *nccl.Library {
 		if err := m.simulateCall(call, true, func() error { return nil }); err != nil {
 			return 0, &nccl.Error{Call: call, Result: nccl.UnhandledCudaError, Message: err.Error()}
 		}
-		g, err := m.opt.Network.join(m, ranks, rank, id)
+		g, err := m.opt.Network.joinRankGroup(m, ranks, rank, id)
 		if err != nil {
 			return 0, err
 		}
@@ -137,7 +137,7 @@ func (m *Machine) NCCL() *nccl.Library {
 			return err
 		}
 		return m.enqueueCollective("ncclAllReduce", send, recv, n, t, k, s, fmt.Sprintf("op %d", op), func(g *rankGroup, given map[int][]float64) []float64 {
-			return reduce(op, g.ranks, given, t)
+			return reduceContributions(op, g.ranks, given, t)
 		})
 	}
 	l.Broadcast = func(send, recv cuda.Ptr, n int64, t nccl.DataType, root int, c nccl.Comm, s cuda.Stream) error {
@@ -162,8 +162,8 @@ func (n *NCCLNetwork) newUniqueID() (nccl.UniqueID, error) {
 	return id, nil
 }
 
-// join adds rank, on machine m, to the group of id, and waits until all ranks have joined.
-func (n *NCCLNetwork) join(m *Machine, ranks, rank int, id nccl.UniqueID) (*rankGroup, error) {
+// joinRankGroup adds rank, on machine m, to the group of id, and waits until all ranks have joined.
+func (n *NCCLNetwork) joinRankGroup(m *Machine, ranks, rank int, id nccl.UniqueID) (*rankGroup, error) {
 	wrong := func(r nccl.Result, format string, args ...any) error {
 		return &nccl.Error{Call: "ncclCommInitRankScalable", Result: r, Message: fmt.Sprintf(format, args...)}
 	}
@@ -216,9 +216,9 @@ func (k *communicator) waitForGraphs() {
 	}
 }
 
-// connect waits on the host until every rank has called its communicator's first collective.
+// waitUntilConnected waits on the host until every rank has called its communicator's first collective.
 // Further calls return at once.
-func (k *communicator) connect(call string) error {
+func (k *communicator) waitUntilConnected(call string) error {
 	g := k.g
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -261,7 +261,7 @@ func (m *Machine) enqueueCollective(call string, send, recv cuda.Ptr, n int64, t
 	if err != nil {
 		return err
 	}
-	if err := k.connect(call); err != nil {
+	if err := k.waitUntilConnected(call); err != nil {
 		return err
 	}
 	return m.simulateCall(call, true, func() error {
@@ -269,7 +269,7 @@ func (m *Machine) enqueueCollective(call string, send, recv cuda.Ptr, n int64, t
 			return err
 		}
 		m.logCall("%s %s -> %s, %d of type %d, %s, %s, %s", call, m.memory.describeAddress(uint64(send)), m.memory.describeAddress(uint64(recv)), n, t, detail, k.name, m.streamName(s))
-		return m.enqueue(call, s, &streamOp{label: call, cost: 20, comm: k, run: func() error {
+		return m.enqueueStreamOp(call, s, &streamOp{label: call, cost: 20, comm: k, run: func() error {
 			from, err1 := m.memory.bytesAt(uint64(send), bytes, false)
 			to, err2 := m.memory.bytesAt(uint64(recv), bytes, false)
 			if err1 != nil || err2 != nil {
@@ -327,9 +327,9 @@ func (k *communicator) runCollective(call string, values []float64, merge func(*
 	return r.result, nil
 }
 
-// reduce combines the contributions in the order of the ranks. For types other than fp64 it
+// reduceContributions combines the contributions in the order of the ranks. For types other than fp64 it
 // rounds each partial result to fp32.
-func reduce(op nccl.ReduceOp, ranks int, contributions map[int][]float64, t nccl.DataType) []float64 {
+func reduceContributions(op nccl.ReduceOp, ranks int, contributions map[int][]float64, t nccl.DataType) []float64 {
 	out := append([]float64(nil), contributions[0]...)
 	for rank := 1; rank < ranks; rank++ {
 		for i, v := range contributions[rank] {

@@ -16,7 +16,7 @@ func (m *Machine) NVML() *nvml.Library {
 		return nil
 	}
 	return &nvml.Library{
-		Path:          simulatedPath,
+		Path:          simulatedLibraryPath,
 		Init:          func() error { return nil },
 		Shutdown:      func() error { return nil },
 		DriverVersion: func() (string, error) { return "580.82.07", nil },

@@ -23,7 +23,7 @@ type stream struct {
 	name     string
 	blocking bool // synchronizes with the legacy default stream
 	queue    []*streamOp
-	capture  *capture
+	capture  *streamCapture
 }
 
 type event struct {
@@ -32,7 +32,7 @@ type event struct {
 	recording uint64             // number of recordings so far
 	pending   map[uint64]*stream // recordings that have not run yet, with their streams
 	at        float64            // time of the last recording that ran, in microseconds
-	capture   *capture           // the capture in which it was last recorded
+	capture   *streamCapture     // the capture in which it was last recorded
 	index     int                // index of its node in that capture
 }
 
@@ -43,8 +43,8 @@ func (m *Machine) streamName(s cuda.Stream) string {
 	return m.handleName(uintptr(s))
 }
 
-// enqueue appends o to the stream, or to its capture if the stream is being captured.
-func (m *Machine) enqueue(call string, id cuda.Stream, o *streamOp) error {
+// enqueueStreamOp appends o to the stream, or to its capture if the stream is being captured.
+func (m *Machine) enqueueStreamOp(call string, id cuda.Stream, o *streamOp) error {
 	s := m.byStream[id]
 	if s == nil {
 		return newDriverError(call, cuda.ErrorInvalidHandle, "%s", m.handleName(uintptr(id)))
@@ -71,7 +71,7 @@ func (m *Machine) orderWithLegacyStream(call string, s *stream) error {
 	legacy := m.byStream[0]
 	if s != legacy {
 		if s.blocking {
-			m.drain(legacy)
+			m.drainStream(legacy)
 		}
 		return nil
 	}
@@ -82,13 +82,13 @@ func (m *Machine) orderWithLegacyStream(call string, s *stream) error {
 			other.capture.invalid = true
 			return newDriverError(call, cuda.ErrorCaptureImplicit, "the legacy default stream cannot be used while %s, which synchronizes with it, is being captured", other.name)
 		default:
-			m.drain(other)
+			m.drainStream(other)
 		}
 	}
 	return nil
 }
 
-func (m *Machine) drain(s *stream) {
+func (m *Machine) drainStream(s *stream) {
 	for len(s.queue) > 0 {
 		m.runNextOp(s)
 	}
@@ -124,7 +124,7 @@ func (m *Machine) runOp(o *streamOp) {
 	err := o.run()
 	m.recordKernel(o.label, begin)
 	if err == nil {
-		if damage := m.memory.checkGuards(); damage != nil {
+		if damage := m.memory.checkGuardBytes(); damage != nil {
 			err = newDriverError(o.label, cuda.ErrorIllegalAddress, "%v", damage)
 		}
 	}
@@ -138,22 +138,22 @@ func (m *Machine) runOp(o *streamOp) {
 	m.lost = e
 }
 
-func (m *Machine) drainAll() {
+func (m *Machine) drainAllStreams() {
 	for _, s := range slices.Backward(m.streams) {
-		m.drain(s)
+		m.drainStream(s)
 	}
 }
 
-func (m *Machine) checkNotLost(call string) error {
+func (m *Machine) checkDeviceNotLost(call string) error {
 	if m.lost == nil {
 		return nil
 	}
-	return m.newLostError(call)
+	return m.newDeviceLostError(call)
 }
 
-// checkNotCaptured returns an error and invalidates the capture if s is being captured. Calls
+// checkStreamNotCaptured returns an error and invalidates the capture if s is being captured. Calls
 // that wait for a stream check this first.
-func (m *Machine) checkNotCaptured(call string, s *stream) error {
+func (m *Machine) checkStreamNotCaptured(call string, s *stream) error {
 	if s.capture == nil {
 		return nil
 	}
@@ -161,7 +161,7 @@ func (m *Machine) checkNotCaptured(call string, s *stream) error {
 	return newDriverError(call, cuda.ErrorCaptureUnsupported, "%s is being captured", s.name)
 }
 
-func (m *Machine) bindStreams(d *cuda.Driver) {
+func (m *Machine) simulateStreamCalls(d *cuda.Driver) {
 	d.StreamCreate = func(flags uint32, priority int) (id cuda.Stream, err error) {
 		err = m.simulateCall("cuStreamCreateWithPriority", true, func() error {
 			if flags&^cuda.StreamNonBlocking != 0 {
@@ -190,7 +190,7 @@ func (m *Machine) bindStreams(d *cuda.Driver) {
 	}
 	d.StreamDestroy = func(id cuda.Stream) error {
 		return doWithStream("cuStreamDestroy", id, func(s *stream) error {
-			m.drain(s)
+			m.drainStream(s)
 			m.logCall("cuStreamDestroy %s", s.name)
 			delete(m.byStream, id)
 			m.streams = slices.DeleteFunc(m.streams, func(o *stream) bool { return o == s })
@@ -199,7 +199,7 @@ func (m *Machine) bindStreams(d *cuda.Driver) {
 	}
 	d.StreamSynchronize = func(id cuda.Stream) error {
 		return doWithStream("cuStreamSynchronize", id, func(s *stream) error {
-			if err := m.checkNotCaptured("cuStreamSynchronize", s); err != nil {
+			if err := m.checkStreamNotCaptured("cuStreamSynchronize", s); err != nil {
 				return err
 			}
 			if id == 0 {
@@ -208,20 +208,20 @@ func (m *Machine) bindStreams(d *cuda.Driver) {
 				}
 			}
 			m.logCall("cuStreamSynchronize %s", s.name)
-			m.drain(s)
-			return m.checkNotLost("cuStreamSynchronize")
+			m.drainStream(s)
+			return m.checkDeviceNotLost("cuStreamSynchronize")
 		})
 	}
 	d.StreamQuery = func(id cuda.Stream) (done bool, err error) {
 		err = doWithStream("cuStreamQuery", id, func(s *stream) error {
-			if err := m.checkNotCaptured("cuStreamQuery", s); err != nil {
+			if err := m.checkStreamNotCaptured("cuStreamQuery", s); err != nil {
 				return err
 			}
 			// Work for which nobody has waited is reported as unfinished once, and then as
 			// done.
 			done = len(s.queue) == 0
-			m.drain(s)
-			return m.checkNotLost("cuStreamQuery")
+			m.drainStream(s)
+			return m.checkDeviceNotLost("cuStreamQuery")
 		})
 		return done && err == nil, err
 	}
@@ -235,24 +235,24 @@ func (m *Machine) bindStreams(d *cuda.Driver) {
 			if ev.capture != nil || s.capture != nil {
 				return ev.addStreamToCapture(s)
 			}
-			return m.enqueue("cuStreamWaitEvent", id, &streamOp{label: "cuStreamWaitEvent", wait: ev, recording: ev.recording})
+			return m.enqueueStreamOp("cuStreamWaitEvent", id, &streamOp{label: "cuStreamWaitEvent", wait: ev, recording: ev.recording})
 		})
 	}
 	d.CtxSynchronize = func() error {
 		return m.simulateCall("cuCtxSynchronize", true, func() error {
 			for _, s := range m.streams {
-				if err := m.checkNotCaptured("cuCtxSynchronize", s); err != nil {
+				if err := m.checkStreamNotCaptured("cuCtxSynchronize", s); err != nil {
 					return err
 				}
 			}
 			m.logCall("cuCtxSynchronize")
-			m.drainAll()
-			return m.checkNotLost("cuCtxSynchronize")
+			m.drainAllStreams()
+			return m.checkDeviceNotLost("cuCtxSynchronize")
 		})
 	}
 }
 
-func (m *Machine) bindEvents(d *cuda.Driver) {
+func (m *Machine) simulateEventCalls(d *cuda.Driver) {
 	d.EventCreate = func(flags uint32) (id cuda.Event, err error) {
 		err = m.simulateCall("cuEventCreate", true, func() error {
 			h, name := m.newHandle("event")
@@ -296,7 +296,7 @@ func (m *Machine) bindEvents(d *cuda.Driver) {
 			e.capture = nil
 			e.recording++
 			e.pending[e.recording] = s
-			return m.enqueue("cuEventRecord", sid, &streamOp{label: "cuEventRecord", record: e, recording: e.recording})
+			return m.enqueueStreamOp("cuEventRecord", sid, &streamOp{label: "cuEventRecord", record: e, recording: e.recording})
 		})
 	}
 	waitFor := func(call string, id cuda.Event) (late bool, err error) {
@@ -308,7 +308,7 @@ func (m *Machine) bindEvents(d *cuda.Driver) {
 				late = true
 				m.runNextOp(s)
 			}
-			return m.checkNotLost(call)
+			return m.checkDeviceNotLost(call)
 		})
 		return late, err
 	}

@@ -126,15 +126,15 @@ type Error = clib.CallError[Status]
 
 // Open finds the library, looks up its functions and checks its version.
 func Open(s *clib.Search) (*Library, error) {
-	return clib.LoadFunctionTable(s, clib.CublasLt, bind, clib.VersionCheck[Library]{Symbol: "cublasLtGetVersion", Check: (*Library).check})
+	return clib.LoadFunctionTable(s, clib.CublasLt, bindFunctions, clib.VersionCheck[Library]{Symbol: "cublasLtGetVersion", Check: (*Library).checkVersion})
 }
 
-// check returns a *clib.VersionError if the library is too old.
-func (l *Library) check() error {
+// checkVersion returns a *clib.VersionError if the library is too old.
+func (l *Library) checkVersion() error {
 	if v := l.Version(); v < MinVersion {
 		return &clib.VersionError{
 			Library: clib.CublasLt, Path: l.Path, Have: FormatVersion(v), Want: "12.0 or newer",
-			Advice: "install a newer one (pip install nvidia-cublas) or name its folder in " + clib.PathVariable,
+			Advice: "install a newer one (pip install nvidia-cublas) or name its folder in " + clib.LibraryPathVariable,
 		}
 	}
 	return nil
@@ -144,12 +144,12 @@ func (l *Library) check() error {
 func FormatVersion(v int) string { return fmt.Sprintf("%d.%d.%d", v/10000, v%10000/100, v%100) }
 
 // RequiredSymbols lists the functions that the library must have.
-func RequiredSymbols() []string { return clib.RequiredSymbols(bind) }
+func RequiredSymbols() []string { return clib.RequiredSymbols(bindFunctions) }
 
 //go:uintptrescapes
 func call(fn uintptr, args ...uintptr) Status { return Status(int32(clib.Call(fn, args...))) }
 
-func bind(path string, need func(string) uintptr) *Library {
+func bindFunctions(path string, need func(string) uintptr) *Library {
 	version, create, destroy := need("cublasLtGetVersion"), need("cublasLtCreate"), need("cublasLtDestroy")
 	m := bindMatmul(need)
 	return &Library{

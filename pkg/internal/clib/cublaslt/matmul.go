@@ -50,13 +50,13 @@ func bindMatmul(need func(string) uintptr) *matmulFunctions {
 	}
 }
 
-func (m *matmulFunctions) newLayout(t DataType, rows, cols, ld int64) (descriptor, error) {
+func (m *matmulFunctions) newMatrixLayout(t DataType, rows, cols, ld int64) (descriptor, error) {
 	var o descriptor
 	s := call(m.layoutCreate, uintptr(unsafe.Pointer(&o)), uintptr(t), uintptr(rows), uintptr(cols), uintptr(ld))
 	return o, clib.CheckResult("cublasLtMatrixLayoutCreate", s)
 }
 
-func (m *matmulFunctions) createDescriptor(p *Plan) error {
+func (m *matmulFunctions) createMatmulDescriptor(p *Plan) error {
 	x := p.matmul
 	const scale = Float32
 	if s := call(m.descCreate, uintptr(unsafe.Pointer(&p.desc)), uintptr(x.Compute), uintptr(scale)); s != Success {
@@ -83,8 +83,8 @@ func (m *matmulFunctions) createDescriptor(p *Plan) error {
 	return err
 }
 
-// createLayouts describes the matrices as they are stored, before they are transposed.
-func (m *matmulFunctions) createLayouts(p *Plan) error {
+// createMatrixLayouts describes the matrices as they are stored, before they are transposed.
+func (m *matmulFunctions) createMatrixLayouts(p *Plan) error {
 	x := p.matmul
 	stored := func(transposed bool, rows, cols int64) (int64, int64) {
 		if transposed {
@@ -94,14 +94,14 @@ func (m *matmulFunctions) createLayouts(p *Plan) error {
 	}
 	var err error
 	rows, cols := stored(x.TransA, x.M, x.K)
-	if p.a, err = m.newLayout(x.TypeA, rows, cols, x.LDA); err != nil {
+	if p.a, err = m.newMatrixLayout(x.TypeA, rows, cols, x.LDA); err != nil {
 		return err
 	}
 	rows, cols = stored(x.TransB, x.K, x.N)
-	if p.b, err = m.newLayout(x.TypeB, rows, cols, x.LDB); err != nil {
+	if p.b, err = m.newMatrixLayout(x.TypeB, rows, cols, x.LDB); err != nil {
 		return err
 	}
-	p.d, err = m.newLayout(x.TypeD, x.M, x.N, x.LDD)
+	p.d, err = m.newMatrixLayout(x.TypeD, x.M, x.N, x.LDD)
 	return err
 }
 
@@ -110,9 +110,9 @@ func (m *matmulFunctions) newPlan(h Handle, x Matmul) (*Plan, error) {
 	if p.alpha == 0 {
 		p.alpha = 1
 	}
-	err := m.createDescriptor(p)
+	err := m.createMatmulDescriptor(p)
 	if err == nil {
-		err = m.createLayouts(p)
+		err = m.createMatrixLayouts(p)
 	}
 	if err == nil {
 		err = m.chooseAlgorithm(h, p)

@@ -21,19 +21,19 @@ func checkResultWithSize(name string, r Result, bytes int64) error {
 	return &Error{Call: name, Result: r, Detail: fmt.Sprintf("of %d bytes", bytes)}
 }
 
-func bind(path string, need func(string) uintptr) *Driver {
+func bindFunctions(path string, need func(string) uintptr) *Driver {
 	d := &Driver{Path: path}
-	bindDevice(d, need)
-	bindMemory(d, need)
-	bindCopies(d, need)
-	bindStreams(d, need)
-	bindEvents(d, need)
-	bindKernels(d, need)
-	bindGraphs(d, need)
+	bindDeviceFunctions(d, need)
+	bindMemoryFunctions(d, need)
+	bindCopyFunctions(d, need)
+	bindStreamFunctions(d, need)
+	bindEventFunctions(d, need)
+	bindKernelFunctions(d, need)
+	bindGraphFunctions(d, need)
 	return d
 }
 
-func bindDevice(d *Driver, need func(string) uintptr) {
+func bindDeviceFunctions(d *Driver, need func(string) uintptr) {
 	initialize, count := need("cuInit"), need("cuDeviceGetCount")
 	get, name := need("cuDeviceGet"), need("cuDeviceGetName")
 	total, attribute := need("cuDeviceTotalMem_v2"), need("cuDeviceGetAttribute")
@@ -98,7 +98,7 @@ func bindDevice(d *Driver, need func(string) uintptr) {
 	d.ProfilerStop = func() error { return clib.CheckResult("cuProfilerStop", call(stop)) }
 }
 
-func bindMemory(d *Driver, need func(string) uintptr) {
+func bindMemoryFunctions(d *Driver, need func(string) uintptr) {
 	alloc, free, info := need("cuMemAlloc_v2"), need("cuMemFree_v2"), need("cuMemGetInfo_v2")
 	hostAlloc, hostFree := need("cuMemHostAlloc"), need("cuMemFreeHost")
 
@@ -122,7 +122,7 @@ func bindMemory(d *Driver, need func(string) uintptr) {
 	d.MemFreeHost = func(p unsafe.Pointer) error { return clib.CheckResult("cuMemFreeHost", call(hostFree, uintptr(p))) }
 }
 
-func bindCopies(d *Driver, need func(string) uintptr) {
+func bindCopyFunctions(d *Driver, need func(string) uintptr) {
 	htod, dtoh := need("cuMemcpyHtoD_v2"), need("cuMemcpyDtoH_v2")
 	htodAsync, dtohAsync, dtodAsync := need("cuMemcpyHtoDAsync_v2"), need("cuMemcpyDtoHAsync_v2"), need("cuMemcpyDtoDAsync_v2")
 	set8, set32 := need("cuMemsetD8Async"), need("cuMemsetD32Async")

@@ -16,7 +16,7 @@ type launchBuffers struct {
 	size  uint64      // of the kernel's packed arguments, in bytes
 }
 
-func bindKernels(d *Driver, need func(string) uintptr) {
+func bindKernelFunctions(d *Driver, need func(string) uintptr) {
 	load, unload, get := need("cuModuleLoadData"), need("cuModuleUnload"), need("cuModuleGetFunction")
 	getAttribute, setAttribute := need("cuFuncGetAttribute"), need("cuFuncSetAttribute")
 	occupancy, start := need("cuOccupancyMaxActiveBlocksPerMultiprocessor"), need("cuLaunchKernel")
@@ -71,7 +71,7 @@ func bindKernels(d *Driver, need func(string) uintptr) {
 	}
 }
 
-func bindGraphs(d *Driver, need func(string) uintptr) {
+func bindGraphFunctions(d *Driver, need func(string) uintptr) {
 	begin, end, status := need("cuStreamBeginCapture_v2"), need("cuStreamEndCapture"), need("cuStreamIsCapturing")
 	nodes, destroy, instantiate := need("cuGraphGetNodes"), need("cuGraphDestroy"), need("cuGraphInstantiateWithFlags")
 	upload, start, execDestroy := need("cuGraphUpload"), need("cuGraphLaunch"), need("cuGraphExecDestroy")

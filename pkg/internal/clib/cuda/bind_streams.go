@@ -6,9 +6,9 @@ import (
 	"lockstep/pkg/internal/clib"
 )
 
-// pollResult converts the result of a query for completion, such as cuStreamQuery. It returns
+// completionFromResult converts the result of a query for completion, such as cuStreamQuery. It returns
 // true if the work is complete, and false if it is not. name is the C function, for the error.
-func pollResult(name string, r Result) (bool, error) {
+func completionFromResult(name string, r Result) (bool, error) {
 	if r == ErrorNotReady {
 		return false, nil
 	}
@@ -16,7 +16,7 @@ func pollResult(name string, r Result) (bool, error) {
 	return err == nil, err
 }
 
-func bindStreams(d *Driver, need func(string) uintptr) {
+func bindStreamFunctions(d *Driver, need func(string) uintptr) {
 	create, priorities := need("cuStreamCreateWithPriority"), need("cuCtxGetStreamPriorityRange")
 	destroy, synchronize := need("cuStreamDestroy_v2"), need("cuStreamSynchronize")
 	query, wait := need("cuStreamQuery"), need("cuStreamWaitEvent")
@@ -33,13 +33,13 @@ func bindStreams(d *Driver, need func(string) uintptr) {
 	}
 	d.StreamDestroy = func(s Stream) error { return clib.CheckResult("cuStreamDestroy", call(destroy, uintptr(s))) }
 	d.StreamSynchronize = func(s Stream) error { return clib.CheckResult("cuStreamSynchronize", call(synchronize, uintptr(s))) }
-	d.StreamQuery = func(s Stream) (bool, error) { return pollResult("cuStreamQuery", call(query, uintptr(s))) }
+	d.StreamQuery = func(s Stream) (bool, error) { return completionFromResult("cuStreamQuery", call(query, uintptr(s))) }
 	d.StreamWaitEvent = func(s Stream, e Event) error {
 		return clib.CheckResult("cuStreamWaitEvent", call(wait, uintptr(s), uintptr(e), 0))
 	}
 }
 
-func bindEvents(d *Driver, need func(string) uintptr) {
+func bindEventFunctions(d *Driver, need func(string) uintptr) {
 	create, destroy, record := need("cuEventCreate"), need("cuEventDestroy_v2"), need("cuEventRecord")
 	synchronize, query, elapsed := need("cuEventSynchronize"), need("cuEventQuery"), need("cuEventElapsedTime")
 
@@ -53,7 +53,7 @@ func bindEvents(d *Driver, need func(string) uintptr) {
 		return clib.CheckResult("cuEventRecord", call(record, uintptr(e), uintptr(s)))
 	}
 	d.EventSynchronize = func(e Event) error { return clib.CheckResult("cuEventSynchronize", call(synchronize, uintptr(e))) }
-	d.EventQuery = func(e Event) (bool, error) { return pollResult("cuEventQuery", call(query, uintptr(e))) }
+	d.EventQuery = func(e Event) (bool, error) { return completionFromResult("cuEventQuery", call(query, uintptr(e))) }
 	d.EventElapsed = func(start, end Event) (float32, error) {
 		var ms float32
 		r := call(elapsed, uintptr(unsafe.Pointer(&ms)), uintptr(start), uintptr(end))

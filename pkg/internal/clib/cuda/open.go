@@ -15,11 +15,11 @@ func FormatVersion(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10
 // Open finds the driver, looks up its functions and checks its version. Init must be called
 // before the other functions.
 func Open(s *clib.Search) (*Driver, error) {
-	return clib.LoadFunctionTable(s, clib.CUDA, bind, clib.VersionCheck[Driver]{Symbol: "cuDriverGetVersion", Check: (*Driver).Check})
+	return clib.LoadFunctionTable(s, clib.CUDA, bindFunctions, clib.VersionCheck[Driver]{Symbol: "cuDriverGetVersion", Check: (*Driver).CheckVersion})
 }
 
-// Check returns a *clib.VersionError if the driver is too old.
-func (d *Driver) Check() error {
+// CheckVersion returns a *clib.VersionError if the driver is too old.
+func (d *Driver) CheckVersion() error {
 	v, err := d.Version()
 	if err != nil {
 		return fmt.Errorf("check %s (%s): %w", clib.CUDA, d.Path, err)
@@ -35,4 +35,4 @@ func (d *Driver) Check() error {
 }
 
 // RequiredSymbols lists the functions that a driver must have.
-func RequiredSymbols() []string { return clib.RequiredSymbols(bind) }
+func RequiredSymbols() []string { return clib.RequiredSymbols(bindFunctions) }

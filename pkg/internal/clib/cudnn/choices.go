@@ -8,18 +8,18 @@ import (
 	"unsafe"
 )
 
-// maxKnobs is the largest number of knobs that is read from an engine. cuDNN 9.21 has 44 kinds of
+// maxKnobsPerEngine is the largest number of knobs that is read from an engine. cuDNN 9.21 has 44 kinds of
 // knobs.
-const maxKnobs = 64
+const maxKnobsPerEngine = 64
 
 // readEngineChoices returns the engine of an engine configuration and the values of its knobs as
 // text. For example, "1 2=0" means engine 1 with value 0 for knob 2. The text identifies a
 // configuration for a graph. It is "" if the library does not report the engine or the knobs.
 func (l *Library) readEngineChoices(config Descriptor) string {
-	b := l.newBuilder()
+	b := l.newDescriptorBuilder()
 	defer func() { _ = b.release() }()
 	engine := b.newDescriptor(DescEngine)
-	var knobs [maxKnobs]Descriptor
+	var knobs [maxKnobsPerEngine]Descriptor
 	for i := range knobs {
 		knobs[i] = b.newDescriptor(DescKnobChoice)
 	}
@@ -27,7 +27,7 @@ func (l *Library) readEngineChoices(config Descriptor) string {
 	if b.err != nil ||
 		l.GetAttribute(config, AttrConfigEngine, TypeDescriptor, 1, &n, unsafe.Pointer(&engine)) != Success ||
 		l.GetAttribute(engine, AttrEngineIndex, TypeInt64, 1, &n, unsafe.Pointer(&index)) != Success ||
-		l.GetAttribute(config, AttrConfigKnobs, TypeDescriptor, maxKnobs, &n, unsafe.Pointer(&knobs[0])) != Success || n > maxKnobs {
+		l.GetAttribute(config, AttrConfigKnobs, TypeDescriptor, maxKnobsPerEngine, &n, unsafe.Pointer(&knobs[0])) != Success || n > maxKnobsPerEngine {
 		return ""
 	}
 	text := fmt.Sprint(index)
@@ -48,7 +48,7 @@ func (l *Library) readEngineChoices(config Descriptor) string {
 // are compiled when their plan is created.
 func (g *Graph) PlanFromChoices(choices string) (*Plan, error) {
 	lib := g.b.lib
-	b := lib.newBuilder()
+	b := lib.newDescriptorBuilder()
 	text, rest, _ := strings.Cut(choices, " ")
 	index, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
@@ -80,7 +80,7 @@ func (g *Graph) PlanFromChoices(choices string) (*Plan, error) {
 	if b.err != nil {
 		return nil, errors.Join(b.err, b.release())
 	}
-	p, err := lib.createPlan(g.handle, b, config)
+	p, err := lib.createPlanFromConfig(g.handle, b, config)
 	if err != nil {
 		return nil, errors.Join(err, b.release())
 	}

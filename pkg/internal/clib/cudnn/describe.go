@@ -147,7 +147,7 @@ type cachedTensor struct {
 	desc Descriptor
 }
 
-func (l *Library) newBuilder() *descriptorBuilder {
+func (l *Library) newDescriptorBuilder() *descriptorBuilder {
 	return &descriptorBuilder{lib: l, tensors: map[int64]cachedTensor{}}
 }
 

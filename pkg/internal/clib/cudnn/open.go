@@ -19,27 +19,27 @@ func FormatVersion(v int) string {
 
 // Open finds cuDNN, checks its version and looks up its functions.
 func Open(s *clib.Search) (*Library, error) {
-	return clib.LoadFunctionTable(s, clib.CUDNN, bind, clib.VersionCheck[Library]{Symbol: "cudnnGetVersion", Check: (*Library).Check})
+	return clib.LoadFunctionTable(s, clib.CUDNN, bindFunctions, clib.VersionCheck[Library]{Symbol: "cudnnGetVersion", Check: (*Library).CheckVersion})
 }
 
-// Check returns a *clib.VersionError unless the major version is 9.
-func (l *Library) Check() error {
+// CheckVersion returns a *clib.VersionError unless the major version is 9.
+func (l *Library) CheckVersion() error {
 	if v := l.Version(); v < 90000 || v >= 100000 {
 		return &clib.VersionError{
 			Library: clib.CUDNN, Path: l.Path, Have: FormatVersion(v), Want: "version 9",
-			Advice: "install it (pip install nvidia-cudnn-cu13) or name its folder in " + clib.PathVariable,
+			Advice: "install it (pip install nvidia-cudnn-cu13) or name its folder in " + clib.LibraryPathVariable,
 		}
 	}
 	return nil
 }
 
 // RequiredSymbols lists the functions that the library must have.
-func RequiredSymbols() []string { return clib.RequiredSymbols(bind) }
+func RequiredSymbols() []string { return clib.RequiredSymbols(bindFunctions) }
 
 //go:uintptrescapes
 func call(fn uintptr, args ...uintptr) Status { return Status(int32(clib.Call(fn, args...))) }
 
-func bind(path string, need func(string) uintptr) *Library {
+func bindFunctions(path string, need func(string) uintptr) *Library {
 	last, create, destroy := need("cudnnGetLastErrorString"), need("cudnnCreate"), need("cudnnDestroy")
 	stream, version := need("cudnnSetStream"), need("cudnnGetVersion")
 	createDescriptor, remove := need("cudnnBackendCreateDescriptor"), need("cudnnBackendDestroyDescriptor")

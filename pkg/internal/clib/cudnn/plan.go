@@ -11,9 +11,9 @@ import (
 	"lockstep/pkg/internal/clib/cuda"
 )
 
-// maxConfigs is the number of engine configurations that are requested from one heuristic. cuDNN
+// maxConfigsPerHeuristic is the number of engine configurations that are requested from one heuristic. cuDNN
 // 9 returns fewer: it has a few dozen engines for a convolution.
-const maxConfigs = 128
+const maxConfigsPerHeuristic = 128
 
 // Graph is a graph of operations. Its descriptors are finalized.
 type Graph struct {
@@ -24,7 +24,7 @@ type Graph struct {
 
 // NewGraph creates a graph, which the caller must close.
 func (l *Library) NewGraph(h Handle, ops ...Op) (*Graph, error) {
-	b := l.newBuilder()
+	b := l.newDescriptorBuilder()
 	var list []Descriptor
 	for _, op := range ops {
 		list = append(list, op.createDescriptor(b))
@@ -83,7 +83,7 @@ type RejectedConfig struct {
 // CreatePlans returns an error if there is no plan, or if the library or the device is no longer
 // usable.
 func (g *Graph) CreatePlans(modes ...HeurMode) ([]*Plan, []RejectedConfig, error) {
-	return g.CreatePlansAtMost(maxConfigs, modes...)
+	return g.CreatePlansAtMost(maxConfigsPerHeuristic, modes...)
 }
 
 // CreatePlansAtMost is like CreatePlans, but uses only the first n configurations of each
@@ -94,7 +94,7 @@ func (g *Graph) CreatePlansAtMost(n int, modes ...HeurMode) ([]*Plan, []Rejected
 	var rejected []RejectedConfig
 	seen := map[string]bool{}
 	for _, mode := range modes {
-		more, not, err := g.createPlans(mode, min(n, maxConfigs), seen)
+		more, not, err := g.createHeuristicPlans(mode, min(n, maxConfigsPerHeuristic), seen)
 		plans, rejected = append(plans, more...), append(rejected, not...)
 		if err != nil {
 			return nil, rejected, errors.Join(err, closePlans(plans))
@@ -121,23 +121,23 @@ func closePlans(plans []*Plan) error {
 	return errors.Join(errs...)
 }
 
-// createPlans creates plans for the first limit configurations that one heuristic suggests. It
+// createHeuristicPlans creates plans for the first limit configurations that one heuristic suggests. It
 // skips configurations whose Choices are in seen, and adds the Choices of the other ones to seen.
-func (g *Graph) createPlans(mode HeurMode, limit int, seen map[string]bool) (plans []*Plan, rejected []RejectedConfig, err error) {
+func (g *Graph) createHeuristicPlans(mode HeurMode, limit int, seen map[string]bool) (plans []*Plan, rejected []RejectedConfig, err error) {
 	lib := g.b.lib
-	b := lib.newBuilder()
+	b := lib.newDescriptorBuilder()
 	defer func() { err = errors.Join(err, b.release()) }()
 	heur := b.newDescriptor(DescEngineHeur)
 	b.setDescriptors(heur, AttrHeurGraph, g.desc)
 	b.setEnum(heur, AttrHeurMode, TypeHeurMode, int32(mode))
 	b.finalize(heur, "heuristics")
 	if b.err != nil {
-		return nil, []RejectedConfig{{Mode: mode, Rank: -1, Engine: -1, Err: b.err}}, fatalOrNil(b.err)
+		return nil, []RejectedConfig{{Mode: mode, Rank: -1, Engine: -1, Err: b.err}}, nilUnlessFatal(b.err)
 	}
 	configs := make([]Descriptor, limit)
 	owners := make([]*descriptorBuilder, limit)
 	for i := range configs {
-		owners[i] = lib.newBuilder()
+		owners[i] = lib.newDescriptorBuilder()
 		configs[i] = owners[i].newDescriptor(DescEngineConfig)
 		if owners[i].err != nil {
 			return nil, nil, owners[i].err
@@ -146,7 +146,7 @@ func (g *Graph) createPlans(mode HeurMode, limit int, seen map[string]bool) (pla
 	var n int64
 	if s := lib.GetAttribute(heur, AttrHeurResults, TypeDescriptor, int64(limit), &n, unsafe.Pointer(&configs[0])); s != Success {
 		e := lib.checkStatus("cudnnBackendGetAttribute of heuristics "+mode.String(), s)
-		rejected, err = []RejectedConfig{{Mode: mode, Rank: -1, Engine: -1, Err: e}}, fatalOrNil(e)
+		rejected, err = []RejectedConfig{{Mode: mode, Rank: -1, Engine: -1, Err: e}}, nilUnlessFatal(e)
 		n = 0
 	}
 	for i, owner := range owners {
@@ -162,10 +162,10 @@ func (g *Graph) createPlans(mode HeurMode, limit int, seen map[string]bool) (pla
 			}
 			seen[choices] = true
 		}
-		p, planErr := lib.createPlan(g.handle, owner, configs[i])
+		p, planErr := lib.createPlanFromConfig(g.handle, owner, configs[i])
 		if planErr != nil {
 			rejected = append(rejected, RejectedConfig{Mode: mode, Rank: i, Engine: p.Engine, Err: planErr})
-			err = errors.Join(fatalOrNil(planErr), owner.release())
+			err = errors.Join(nilUnlessFatal(planErr), owner.release())
 			continue
 		}
 		p.Mode, p.Rank, p.Choices = mode, i, choices
@@ -177,9 +177,9 @@ func (g *Graph) createPlans(mode HeurMode, limit int, seen map[string]bool) (pla
 	return plans, rejected, nil
 }
 
-// fatalOrNil returns nil if err concerns only one engine or heuristic, because another one may
+// nilUnlessFatal returns nil if err concerns only one engine or heuristic, because another one may
 // succeed. It returns err if the library or the device is no longer usable.
-func fatalOrNil(err error) error {
+func nilUnlessFatal(err error) error {
 	var e *Error
 	if errors.As(err, &e) && (e.Result.isUnsupported() || (e.Result >= BadParam && e.Result < NotSupported) || (e.Result >= InternalError && e.Result < ExecutionFailed)) {
 		return nil
@@ -187,11 +187,11 @@ func fatalOrNil(err error) error {
 	return err
 }
 
-// createPlan creates the plan of the engine configuration config, a descriptor of b. After an
+// createPlanFromConfig creates the plan of the engine configuration config, a descriptor of b. After an
 // error, it still returns a plan, which contains the engine's number.
-func (l *Library) createPlan(h Handle, b *descriptorBuilder, config Descriptor) (*Plan, error) {
+func (l *Library) createPlanFromConfig(h Handle, b *descriptorBuilder, config Descriptor) (*Plan, error) {
 	p := &Plan{lib: l, configuration: b, Engine: -1}
-	if err := l.describeEngine(p, config); err != nil {
+	if err := l.readEngineInfo(p, config); err != nil {
 		return p, err
 	}
 	p.desc = b.newDescriptor(DescPlan)
@@ -213,11 +213,11 @@ func (p *Plan) readWorkspaceSize() error {
 	return nil
 }
 
-// describeEngine sets the number and the notes of p's engine. It returns an error only if
+// readEngineInfo sets the number and the notes of p's engine. It returns an error only if
 // the numerical notes cannot be read, because they determine whether the engine is
 // deterministic.
-func (l *Library) describeEngine(p *Plan, config Descriptor) error {
-	b := l.newBuilder()
+func (l *Library) readEngineInfo(p *Plan, config Descriptor) error {
+	b := l.newDescriptorBuilder()
 	engine := b.newDescriptor(DescEngine)
 	defer func() { _ = b.release() }()
 	if b.err != nil {
@@ -232,14 +232,14 @@ func (l *Library) describeEngine(p *Plan, config Descriptor) error {
 		p.Engine = index
 	}
 	var s Status
-	if p.Numerical, s = l.readNotes(engine, AttrEngineNumerical, TypeNumericalNote); s != Success {
+	if p.Numerical, s = l.readEngineNotes(engine, AttrEngineNumerical, TypeNumericalNote); s != Success {
 		return l.checkStatus("cudnnBackendGetAttribute of an engine's numerical notes", s)
 	}
-	p.Behavior, _ = l.readNotes(engine, AttrEngineBehavior, TypeBehaviorNote)
+	p.Behavior, _ = l.readEngineNotes(engine, AttrEngineBehavior, TypeBehaviorNote)
 	return nil
 }
 
-func (l *Library) readNotes(engine Descriptor, name Attribute, t AttributeType) ([]int32, Status) {
+func (l *Library) readEngineNotes(engine Descriptor, name Attribute, t AttributeType) ([]int32, Status) {
 	buf := make([]int32, 64) // cuDNN 9 has about ten
 	var n int64
 	if s := l.GetAttribute(engine, name, t, int64(len(buf)), &n, unsafe.Pointer(&buf[0])); s != Success {
@@ -258,7 +258,7 @@ func (p *Plan) JSON() (string, error) {
 // later). From this text, cuDNN can compile plans for the same kind of device on a machine
 // that does not have one.
 func (l *Library) DeviceProperties(h Handle) (text string, err error) {
-	b := l.newBuilder()
+	b := l.newDescriptorBuilder()
 	defer func() { err = errors.Join(err, b.release()) }()
 	d := b.newDescriptor(DescDeviceProperties)
 	b.setHandle(d, AttrDeviceHandle, h)
@@ -291,7 +291,7 @@ func (l *Library) PlanFromJSON(h Handle, text string) (*Plan, error) {
 	if text == "" {
 		return nil, errors.New("create plan: the JSON text is empty")
 	}
-	b := l.newBuilder()
+	b := l.newDescriptorBuilder()
 	p := &Plan{lib: l, configuration: b, Engine: -1, Rank: -1}
 	p.desc = b.newDescriptor(DescPlan)
 	b.setHandle(p.desc, AttrPlanHandle, h)
@@ -319,7 +319,7 @@ func (l *Library) NewVariantPack(tensors map[int64]cuda.Ptr, workspace cuda.Ptr)
 	for i, id := range ids {
 		pointers[i] = tensors[id]
 	}
-	b := l.newBuilder()
+	b := l.newDescriptorBuilder()
 	d := b.newDescriptor(DescPack)
 	b.setInts(d, AttrPackIDs, ids...)
 	b.setAttribute(d, AttrPackPointers, TypeVoidPtr, len(pointers), unsafe.Pointer(unsafe.SliceData(pointers)))

@@ -96,13 +96,13 @@ const activityConcurrentKernel = 10
 
 // Open finds CUPTI and looks up its functions.
 func Open(s *clib.Search) (*Library, error) {
-	return clib.LoadFunctionTable(s, clib.CUPTI, bind, clib.VersionCheck[Library]{})
+	return clib.LoadFunctionTable(s, clib.CUPTI, bindFunctions, clib.VersionCheck[Library]{})
 }
 
 // RequiredSymbols lists the functions that the library must have.
-func RequiredSymbols() []string { return clib.RequiredSymbols(bind) }
+func RequiredSymbols() []string { return clib.RequiredSymbols(bindFunctions) }
 
-func bind(path string, need func(string) uintptr) *Library {
+func bindFunctions(path string, need func(string) uintptr) *Library {
 	r := newRecorder(need)
 	return &Library{Path: path, Version: r.version, Start: r.start, Stop: r.stop}
 }

@@ -14,7 +14,7 @@ func Open(s *clib.Search, name clib.LibraryName) (*Library, error) {
 	if name == clib.OpenMPI {
 		bind = bindOpenMPI
 	}
-	return clib.LoadFunctionTable(s, name, bind, clib.VersionCheck[Library]{Symbol: "MPI_Get_library_version", Check: (*Library).check})
+	return clib.LoadFunctionTable(s, name, bind, clib.VersionCheck[Library]{Symbol: "MPI_Get_library_version", Check: (*Library).checkImplementation})
 }
 
 // DetectImplementation returns the MPI implementation whose launcher started this process. It
@@ -33,9 +33,9 @@ func DetectImplementation(getenv func(string) string) clib.LibraryName {
 	return ""
 }
 
-// check returns a *clib.VersionError if the library is not the implementation that its file name
+// checkImplementation returns a *clib.VersionError if the library is not the implementation that its file name
 // suggests. All implementations of MPI 3.0 (2012) or newer are supported.
-func (l *Library) check() error {
+func (l *Library) checkImplementation() error {
 	known := []string{"Open MPI"}
 	if l.Name == clib.MPICH {
 		known = []string{"MPICH", "Intel(R) MPI", "MVAPICH"}
@@ -73,13 +73,13 @@ func mpichHandles() predefinedHandles {
 
 func bindMPICH(path string, need func(string) uintptr) *Library {
 	l := &Library{Name: clib.MPICH, Path: path}
-	l.bind(mpichHandles(), need)
+	l.bindFunctions(mpichHandles(), need)
 	return l
 }
 
 func bindOpenMPI(path string, need func(string) uintptr) *Library {
 	l := &Library{Name: clib.OpenMPI, Path: path}
-	l.bind(predefinedHandles{
+	l.bindFunctions(predefinedHandles{
 		world: need("ompi_mpi_comm_world"), sum: need("ompi_mpi_op_sum"), inPlace: 1, ignoreStatus: 0,
 		returnErrors: need("ompi_mpi_errors_return"), noInfo: need("ompi_mpi_info_null"),
 		types: [dataTypes]uintptr{Byte: need("ompi_mpi_byte"), Float32: need("ompi_mpi_float"), Float64: need("ompi_mpi_double")},
@@ -96,7 +96,7 @@ const (
 // threadFunneled is MPI_THREAD_FUNNELED: only the thread that called Init calls MPI.
 const threadFunneled = 1
 
-func (l *Library) bind(h predefinedHandles, need func(string) uintptr) {
+func (l *Library) bindFunctions(h predefinedHandles, need func(string) uintptr) {
 	check := newResultChecker(need)
 	version, initialize, finalize := need("MPI_Get_library_version"), need("MPI_Init_thread"), need("MPI_Finalize")
 	handler, rank, size := need("MPI_Comm_set_errhandler"), need("MPI_Comm_rank"), need("MPI_Comm_size")
@@ -126,9 +126,9 @@ func (l *Library) bind(h predefinedHandles, need func(string) uintptr) {
 		}
 	}
 	l.Rank, l.Size = number("MPI_Comm_rank", rank), number("MPI_Comm_size", size)
-	l.bindMemory(h, need, check)
-	l.bindCollectives(h, need, check)
-	l.bindMessages(h, need, check)
+	l.bindMemoryFunctions(h, need, check)
+	l.bindCollectiveFunctions(h, need, check)
+	l.bindMessageFunctions(h, need, check)
 }
 
 // resultChecker returns an error unless result, the result of the C function name, is
@@ -149,7 +149,7 @@ func newResultChecker(need func(string) uintptr) resultChecker {
 	}
 }
 
-func (l *Library) bindMemory(h predefinedHandles, need func(string) uintptr, check resultChecker) {
+func (l *Library) bindMemoryFunctions(h predefinedHandles, need func(string) uintptr, check resultChecker) {
 	alloc, free := need("MPI_Alloc_mem"), need("MPI_Free_mem")
 	l.AllocMem = func(bytes int) (unsafe.Pointer, error) {
 		var p unsafe.Pointer
@@ -159,7 +159,7 @@ func (l *Library) bindMemory(h predefinedHandles, need func(string) uintptr, che
 	l.FreeMem = func(p unsafe.Pointer) error { return check("MPI_Free_mem", clib.Call(free, uintptr(p))) }
 }
 
-func (l *Library) bindCollectives(h predefinedHandles, need func(string) uintptr, check resultChecker) {
+func (l *Library) bindCollectiveFunctions(h predefinedHandles, need func(string) uintptr, check resultChecker) {
 	reduce, ireduce, broadcast := need("MPI_Allreduce"), need("MPI_Iallreduce"), need("MPI_Ibcast")
 	scatter, gather := need("MPI_Ireduce_scatter"), need("MPI_Iallgatherv")
 	l.AllReduce = func(b unsafe.Pointer, count int, t DataType) error {
@@ -180,7 +180,7 @@ func (l *Library) bindCollectives(h predefinedHandles, need func(string) uintptr
 	}
 }
 
-func (l *Library) bindMessages(h predefinedHandles, need func(string) uintptr, check resultChecker) {
+func (l *Library) bindMessageFunctions(h predefinedHandles, need func(string) uintptr, check resultChecker) {
 	send, receive, test := need("MPI_Isend"), need("MPI_Irecv"), need("MPI_Test")
 	l.ISend = func(r *Request, b unsafe.Pointer, count int, t DataType, to, tag int) error {
 		return check("MPI_Isend", clib.Call(send, uintptr(b), uintptr(count), h.types[t], uintptr(to), uintptr(tag), h.world, uintptr(unsafe.Pointer(r))))

@@ -18,11 +18,11 @@ func FormatVersion(v int) string { return fmt.Sprintf("%d.%d.%d", v/10000, v%100
 
 // Open finds NCCL, checks its version and looks up its functions.
 func Open(s *clib.Search) (*Library, error) {
-	return clib.LoadFunctionTable(s, clib.NCCL, bind, clib.VersionCheck[Library]{Symbol: "ncclGetVersion", Check: (*Library).Check})
+	return clib.LoadFunctionTable(s, clib.NCCL, bindFunctions, clib.VersionCheck[Library]{Symbol: "ncclGetVersion", Check: (*Library).CheckVersion})
 }
 
-// Check returns a *clib.VersionError if the library is too old.
-func (l *Library) Check() error {
+// CheckVersion returns a *clib.VersionError if the library is too old.
+func (l *Library) CheckVersion() error {
 	v, err := l.Version()
 	if err != nil {
 		return fmt.Errorf("check %s (%s): %w", clib.NCCL, l.Path, err)
@@ -30,19 +30,19 @@ func (l *Library) Check() error {
 	if v < MinVersion || v >= 30000 {
 		return &clib.VersionError{
 			Library: clib.NCCL, Path: l.Path, Have: FormatVersion(v), Want: "2.23 or newer of version 2",
-			Advice: "install a newer one (pip install nvidia-nccl-cu13) or name its folder in " + clib.PathVariable,
+			Advice: "install a newer one (pip install nvidia-nccl-cu13) or name its folder in " + clib.LibraryPathVariable,
 		}
 	}
 	return nil
 }
 
 // RequiredSymbols lists the functions that the library must have.
-func RequiredSymbols() []string { return clib.RequiredSymbols(bind) }
+func RequiredSymbols() []string { return clib.RequiredSymbols(bindFunctions) }
 
 //go:uintptrescapes
 func call(fn uintptr, args ...uintptr) Result { return Result(int32(clib.Call(fn, args...))) }
 
-func bind(path string, need func(string) uintptr) *Library {
+func bindFunctions(path string, need func(string) uintptr) *Library {
 	version := need("ncclGetVersion")
 	l := &Library{Path: path}
 	l.Version = func() (int, error) {
@@ -50,12 +50,12 @@ func bind(path string, need func(string) uintptr) *Library {
 		r := call(version, uintptr(unsafe.Pointer(&v)))
 		return int(v), clib.CheckResult("ncclGetVersion", r)
 	}
-	bindCommunicators(l, need)
-	bindCollectives(l, need)
+	bindCommunicatorFunctions(l, need)
+	bindCollectiveFunctions(l, need)
 	return l
 }
 
-func bindCommunicators(l *Library, need func(string) uintptr) {
+func bindCommunicatorFunctions(l *Library, need func(string) uintptr) {
 	unique, initialize := need("ncclGetUniqueId"), need("ncclCommInitRankScalable")
 	destroy, abort, async := need("ncclCommDestroy"), need("ncclCommAbort"), need("ncclCommGetAsyncError")
 	last, text := need("ncclGetLastError"), need("ncclGetErrorString")
@@ -89,7 +89,7 @@ func bindCommunicators(l *Library, need func(string) uintptr) {
 	}
 }
 
-func bindCollectives(l *Library, need func(string) uintptr) {
+func bindCollectiveFunctions(l *Library, need func(string) uintptr) {
 	start, end := need("ncclGroupStart"), need("ncclGroupEnd")
 	reduce, broadcast := need("ncclAllReduce"), need("ncclBroadcast")
 

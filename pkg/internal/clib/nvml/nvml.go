@@ -110,23 +110,23 @@ type Error = clib.CallError[Result]
 
 // Open finds NVML and looks up its functions.
 func Open(s *clib.Search) (*Library, error) {
-	return clib.LoadFunctionTable(s, clib.NVML, bind, clib.VersionCheck[Library]{})
+	return clib.LoadFunctionTable(s, clib.NVML, bindFunctions, clib.VersionCheck[Library]{})
 }
 
 // RequiredSymbols lists the functions that the library must have.
-func RequiredSymbols() []string { return clib.RequiredSymbols(bind) }
+func RequiredSymbols() []string { return clib.RequiredSymbols(bindFunctions) }
 
 //go:uintptrescapes
 func call(fn uintptr, args ...uintptr) Result { return Result(int32(clib.Call(fn, args...))) }
 
-func bind(path string, need func(string) uintptr) *Library {
+func bindFunctions(path string, need func(string) uintptr) *Library {
 	l := &Library{Path: path}
-	bindDevices(l, need)
-	bindSensors(l, need)
+	bindDeviceFunctions(l, need)
+	bindSensorFunctions(l, need)
 	return l
 }
 
-func bindDevices(l *Library, need func(string) uintptr) {
+func bindDeviceFunctions(l *Library, need func(string) uintptr) {
 	initialize, shutdown, driver := need("nvmlInit_v2"), need("nvmlShutdown"), need("nvmlSystemGetDriverVersion")
 	count, byIndex := need("nvmlDeviceGetCount_v2"), need("nvmlDeviceGetHandleByIndex_v2")
 	byBus, name := need("nvmlDeviceGetHandleByPciBusId_v2"), need("nvmlDeviceGetName")
@@ -161,7 +161,7 @@ func bindDevices(l *Library, need func(string) uintptr) {
 	}
 }
 
-func bindSensors(l *Library, need func(string) uintptr) {
+func bindSensorFunctions(l *Library, need func(string) uintptr) {
 	memory, utilization := need("nvmlDeviceGetMemoryInfo"), need("nvmlDeviceGetUtilizationRates")
 	power, energy := need("nvmlDeviceGetPowerUsage"), need("nvmlDeviceGetTotalEnergyConsumption")
 	clock := need("nvmlDeviceGetClockInfo")

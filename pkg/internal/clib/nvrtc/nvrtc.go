@@ -105,11 +105,11 @@ func (e *CompileError) Unwrap() error { return e.Result }
 
 // Open finds the compiler and looks up its functions.
 func Open(s *clib.Search) (*Library, error) {
-	return clib.LoadFunctionTable(s, clib.NVRTC, bind, clib.VersionCheck[Library]{Symbol: "nvrtcVersion", Check: (*Library).Check})
+	return clib.LoadFunctionTable(s, clib.NVRTC, bindFunctions, clib.VersionCheck[Library]{Symbol: "nvrtcVersion", Check: (*Library).CheckVersion})
 }
 
-// Check returns a *clib.VersionError if the compiler is too old.
-func (l *Library) Check() error {
+// CheckVersion returns a *clib.VersionError if the compiler is too old.
+func (l *Library) CheckVersion() error {
 	major, minor, err := l.Version()
 	if err != nil {
 		return fmt.Errorf("check %s (%s): %w", clib.NVRTC, l.Path, err)
@@ -117,19 +117,19 @@ func (l *Library) Check() error {
 	if major < 11 || (major == 11 && minor < 2) {
 		return &clib.VersionError{
 			Library: clib.NVRTC, Path: l.Path, Have: fmt.Sprintf("%d.%d", major, minor), Want: "11.2 or newer",
-			Advice: "install a newer one (pip install nvidia-cuda-nvrtc) or name its folder in " + clib.PathVariable,
+			Advice: "install a newer one (pip install nvidia-cuda-nvrtc) or name its folder in " + clib.LibraryPathVariable,
 		}
 	}
 	return nil
 }
 
 // RequiredSymbols lists the functions that the library must have.
-func RequiredSymbols() []string { return clib.RequiredSymbols(bind) }
+func RequiredSymbols() []string { return clib.RequiredSymbols(bindFunctions) }
 
 //go:uintptrescapes
 func call(fn uintptr, args ...uintptr) Result { return Result(int32(clib.Call(fn, args...))) }
 
-func bind(path string, need func(string) uintptr) *Library {
+func bindFunctions(path string, need func(string) uintptr) *Library {
 	version, count, archs := need("nvrtcVersion"), need("nvrtcGetNumSupportedArchs"), need("nvrtcGetSupportedArchs")
 	p := programFunctions{
 		create: need("nvrtcCreateProgram"), compile: need("nvrtcCompileProgram"), destroy: need("nvrtcDestroyProgram"),

@@ -28,14 +28,14 @@ func NewNoOp() *Library {
 // Open finds NVTX and looks up its functions. If Open returns an error, the Library is the result
 // of NewNoOp.
 func Open(s *clib.Search) (*Library, error) {
-	l, err := clib.LoadFunctionTable(s, clib.NVTX, bind, clib.VersionCheck[Library]{})
+	l, err := clib.LoadFunctionTable(s, clib.NVTX, bindFunctions, clib.VersionCheck[Library]{})
 	if err != nil {
 		return NewNoOp(), err
 	}
 	return l, nil
 }
 
-func bind(path string, need func(string) uintptr) *Library {
+func bindFunctions(path string, need func(string) uintptr) *Library {
 	push, pop := need("nvtxRangePushA"), need("nvtxRangePop")
 	return &Library{
 		Path: path,

@@ -83,17 +83,17 @@ func preferDriverVersion(s *clib.Search, driver *cuda.Driver) {
 
 // Check returns an error if the libraries cannot be used together or the machine has no GPU.
 func (st *Stack) Check() error {
-	if err := st.Driver.Check(); err != nil {
+	if err := st.Driver.CheckVersion(); err != nil {
 		return fmt.Errorf("use the GPU: %w", err)
 	}
-	if err := st.NVRTC.Check(); err != nil {
+	if err := st.NVRTC.CheckVersion(); err != nil {
 		return fmt.Errorf("use the GPU: %w", err)
 	}
-	if err := st.CUDNN.Check(); err != nil {
+	if err := st.CUDNN.CheckVersion(); err != nil {
 		return fmt.Errorf("use the GPU: %w", err)
 	}
 	if st.NCCL != nil {
-		if err := st.NCCL.Check(); err != nil {
+		if err := st.NCCL.CheckVersion(); err != nil {
 			st.NCCL, st.Missing[clib.NCCL] = nil, err
 		}
 	}
@@ -127,6 +127,6 @@ func (st *Stack) checkMajorVersions() error {
 	return &clib.VersionError{
 		Library: clib.NVRTC, Path: st.NVRTC.Path, Have: fmt.Sprintf("%d.%d", major, minor),
 		Want:   fmt.Sprintf("%d.x, as the driver's CUDA %s,", driver/1000, cuda.FormatVersion(driver)),
-		Advice: fmt.Sprintf("install a newer driver, or an NVRTC of CUDA %d, and name its folder in %s", driver/1000, clib.PathVariable),
+		Advice: fmt.Sprintf("install a newer driver, or an NVRTC of CUDA %d, and name its folder in %s", driver/1000, clib.LibraryPathVariable),
 	}
 }

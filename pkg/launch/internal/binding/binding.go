@@ -56,7 +56,7 @@ func ReadCPUState() CPUState {
 		c.Machine, c.Online = topology.NewFlatMachine(allowed), allowed
 	}
 	proc := os.DirFS("/proc")
-	if c.Taken, err = topology.TakenCPUs(proc, os.Getpid(), allowed); err != nil {
+	if c.Taken, err = topology.CPUsBoundByOthers(proc, os.Getpid(), allowed); err != nil {
 		return CPUState{Problem: "list the processes of this machine: " + err.Error()}
 	}
 	namespace, err := os.Readlink("/proc/self/ns/pid")
@@ -70,8 +70,8 @@ func ReadCPUState() CPUState {
 	return c
 }
 
-// freeCores returns the machine without the cores that other processes are bound to.
-func (c CPUState) freeCores() topology.Machine { return c.Machine.WithoutCores(c.Taken) }
+// withoutTakenCores returns the machine without the cores that other processes are bound to.
+func (c CPUState) withoutTakenCores() topology.Machine { return c.Machine.WithoutCores(c.Taken) }
 
 // The values of Request.Mode. With Cores, each worker gets cores of its own. With NUMA, it gets all
 // cores of one NUMA node.
@@ -113,7 +113,7 @@ func (c CPUState) Plan(q Request) (Binding, error) {
 			b.Mode = None
 		}
 	}
-	m := c.freeCores()
+	m := c.withoutTakenCores()
 	if q.Most*q.Threads > len(m.CPUs) { // only if the user asks for it
 		m = c.Machine
 	}
@@ -121,8 +121,8 @@ func (c CPUState) Plan(q Request) (Binding, error) {
 	case Cores:
 		b.Lists = m.DivideCores(q.Workers, q.Threads)
 	case NUMA:
-		if b.Lists = m.AssignNodes(q.Workers, q.Threads); b.Lists == nil {
-			b.Lists = c.Machine.AssignNodes(q.Workers, q.Threads)
+		if b.Lists = m.AssignNUMANodes(q.Workers, q.Threads); b.Lists == nil {
+			b.Lists = c.Machine.AssignNUMANodes(q.Workers, q.Threads)
 		}
 		if b.Lists == nil {
 			return b, fmt.Errorf("bind to NUMA nodes: %s do not fit on one node of this machine: use fewer, or bind to cores (Bind, --bind cores)", english.FormatCount(q.Threads, "thread"))
@@ -159,7 +159,7 @@ func (c CPUState) reasonNotToBind(q Request) string {
 		return c.Disturbed
 	case c.HasUnseenProcesses:
 		return "this container shares all CPUs of the machine with processes that it does not see"
-	case q.Most*q.Threads > len(c.freeCores().CPUs):
+	case q.Most*q.Threads > len(c.withoutTakenCores().CPUs):
 		return fmt.Sprintf("other processes are bound to CPUs %s, and %s do not fit on the rest", topology.FormatCPUList(c.Taken), need)
 	}
 	return ""

@@ -29,7 +29,7 @@ type processIdentity struct {
 }
 
 func ownIdentity() processIdentity {
-	start, _ := process.Stat(os.Getpid())
+	start, _ := process.ReadStat(os.Getpid())
 	return processIdentity{os.Getpid(), start, process.PIDNamespace(), process.BootID()}
 }
 
@@ -106,7 +106,7 @@ func isOrphan(environment []byte, own processIdentity, dirs []string) bool {
 	if !ok || !slices.Contains(dirs, dir) || l.boot != own.boot || l.namespace != own.namespace {
 		return false
 	}
-	start, state := process.Stat(l.pid)
+	start, state := process.ReadStat(l.pid)
 	return start != l.startTime || !process.IsLiveState(state)
 }
 

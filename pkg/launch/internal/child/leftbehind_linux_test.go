@@ -49,7 +49,7 @@ func TestEndWithParent(t *testing.T) {
 	if _, err := fmt.Sscan(line, &pid); err != nil {
 		t.Fatal(err)
 	}
-	if _, state := process.Stat(pid); !process.IsLiveState(state) {
+	if _, state := process.ReadStat(pid); !process.IsLiveState(state) {
 		t.Error("the process has ended before its parent")
 	}
 	if err := parent.Process.Kill(); err != nil {

@@ -40,9 +40,9 @@ const (
 	patience = 2 * time.Second
 )
 
-// ReadConfig returns what the administrator has set for the sharing of cores: the folder of the
+// ReadSharingConfig returns what the administrator has set for the sharing of cores: the folder of the
 // users' claims, and how long a sweep may wait for cores. folder is "" if cores are not shared.
-func ReadConfig() (folder string, limit time.Duration, err error) {
+func ReadSharingConfig() (folder string, limit time.Duration, err error) {
 	folder, limit = os.Getenv(FolderVariable), defaultLimit
 	if text := os.Getenv(LimitVariable); folder != "" && text != "" {
 		if limit, err = time.ParseDuration(text); err != nil || limit < 0 {
@@ -52,10 +52,10 @@ func ReadConfig() (folder string, limit time.Duration, err error) {
 	return folder, limit, nil
 }
 
-// CheckFolder returns an error if this user cannot share cores in the folder.
-func CheckFolder(folder string) error {
+// CheckClaimsFolder returns an error if this user cannot share cores in the folder.
+func CheckClaimsFolder(folder string) error {
 	uid := os.Geteuid()
-	dir, err := makeFolder(folder, uid)
+	dir, err := makeUserFolder(folder, uid)
 	if err == nil {
 		var f *os.File
 		if f, err = os.CreateTemp(dir, newFiles); err == nil {
@@ -100,7 +100,7 @@ func NewClaim(folder string, limit time.Duration, machine binding.CPUState, work
 		userClaim: userClaim{uid: os.Geteuid()}, untouched: map[int]time.Time{},
 	}
 	var err error
-	if c.dir, err = makeFolder(folder, c.uid); err != nil {
+	if c.dir, err = makeUserFolder(folder, c.uid); err != nil {
 		return nil, err
 	}
 	if len(machine.Machine.CPUs) == 0 {
@@ -116,7 +116,7 @@ func NewClaim(folder string, limit time.Duration, machine binding.CPUState, work
 	return c, err
 }
 
-func (c *Claim) writeRecord(r claimRecord) error {
+func (c *Claim) writeClaimRecord(r claimRecord) error {
 	r.Since = time.Now()
 	f, changed, err := writeLockedFile(c.dir, r)
 	if err != nil {
@@ -143,8 +143,8 @@ func (c *Claim) hasQuota() bool { return c.machine.Quota < float64(len(c.machine
 // countCores returns the number of cores of m. If the sweep has more threads than c.machine has
 // cores, it returns the number of CPUs of m.
 func (c *Claim) countCores(m topology.Machine) int {
-	if cores := c.machine.Machine.CountParts().Cores; c.workers*c.threads <= cores {
-		return m.CountParts().Cores
+	if cores := c.machine.Machine.CountHardware().Cores; c.workers*c.threads <= cores {
+		return m.CountHardware().Cores
 	}
 	return len(m.CPUs)
 }
@@ -160,9 +160,9 @@ func (c *Claim) totalCores() int {
 
 func (c *Claim) neededCores() int { return min(c.workers*c.threads, c.totalCores()) }
 
-// freeCores returns the CPUs that no sweep in others has claimed, and the number n of free cores. A
+// findFreeCores returns the CPUs that no sweep in others has claimed, and the number n of free cores. A
 // sweep under a quota claims no particular CPUs, but its cores are subtracted from n.
-func (c *Claim) freeCores(others []userClaim) (left topology.Machine, n int) {
+func (c *Claim) findFreeCores(others []userClaim) (left topology.Machine, n int) {
 	left = c.machine.Machine
 	all, ofQuota := 0, 0
 	for _, o := range others {
@@ -194,13 +194,13 @@ func (c *Claim) takeCores(left topology.Machine, n int) (ok bool, err error) {
 		}
 		r = claimRecord{CPUs: quiet.SelectCores(workers, threads)}
 	}
-	if err := c.writeRecord(r); err != nil {
+	if err := c.writeClaimRecord(r); err != nil {
 		return false, err
 	}
 	time.Sleep(settleTime) // from now on, all files that appear are later
 	others, err := readOtherClaims(c.folder, c.uid, c.machine.Online)
-	earlier := slices.DeleteFunc(others, c.isBefore)
-	left, free := c.freeCores(earlier)
+	earlier := slices.DeleteFunc(others, c.isOlderThan)
+	left, free := c.findFreeCores(earlier)
 	ids := left.CPUIDs()
 	ok = err == nil && free >= n && !slices.ContainsFunc(r.CPUs, func(id int) bool { return !slices.Contains(ids, id) })
 	if ok {
@@ -209,46 +209,46 @@ func (c *Claim) takeCores(left topology.Machine, n int) (ok bool, err error) {
 	return ok, err
 }
 
-// TryTake takes the cores that the sweep needs, and returns true, if they are free and no sweep
+// TryTakeCores takes the cores that the sweep needs, and returns true, if they are free and no sweep
 // waits before it. Otherwise it returns false and the sweep's place among those that wait.
-func (c *Claim) TryTake() (bool, QueuePlace, error) {
+func (c *Claim) TryTakeCores() (bool, QueuePosition, error) {
 	others, err := readOtherClaims(c.folder, c.uid, c.machine.Online)
 	if err != nil {
-		return false, QueuePlace{}, err
+		return false, QueuePosition{}, err
 	}
-	left, free := c.freeCores(others)
-	before, after := c.countWaiting(others, free)
+	left, free := c.findFreeCores(others)
+	before, after := c.countWaitingSweeps(others, free)
 	if before == 0 && free >= c.neededCores() {
 		if ok, err := c.takeCores(left, c.neededCores()); ok || err != nil {
-			return ok, QueuePlace{}, err
+			return ok, QueuePosition{}, err
 		}
 	}
 	if c.Needs == 0 {
-		err = c.writeRecord(claimRecord{Needs: c.neededCores()})
+		err = c.writeClaimRecord(claimRecord{Needs: c.neededCores()})
 	}
-	return false, QueuePlace{c.neededCores(), free, c.totalCores(), before + 1, before + 1 + after}, err
+	return false, QueuePosition{c.neededCores(), free, c.totalCores(), before + 1, before + 1 + after}, err
 }
 
-// QueuePlace describes a sweep that waits for cores. needs, free and total count cores: those that
+// QueuePosition describes a sweep that waits for cores. needs, free and total count cores: those that
 // the sweep needs, those that are free now, and all. place, from 1, is the sweep's place among the
 // waiting sweeps, and waiting is their number.
-type QueuePlace struct{ needs, free, total, place, waiting int }
+type QueuePosition struct{ needs, free, total, place, waiting int }
 
 // String returns a message such as "2 cores: 1 of 2 are free, place 2 of 3".
-func (p QueuePlace) String() string {
+func (p QueuePosition) String() string {
 	return fmt.Sprintf("%s: %d of %d are free, place %d of %d", english.FormatCount(p.needs, "core"), p.free, p.total, p.place, p.waiting)
 }
 
-// countWaiting returns how many sweeps in others wait before this one, and how many after it. free
+// countWaitingSweeps returns how many sweeps in others wait before this one, and how many after it. free
 // is the number of free cores. A sweep no longer counts if it has waited for longer than the limit,
 // or has left enough free cores unused for a while.
-func (c *Claim) countWaiting(others []userClaim, free int) (before, after int) {
+func (c *Claim) countWaitingSweeps(others []userClaim, free int) (before, after int) {
 	now := time.Now()
 	for _, o := range others {
 		since, leaves := c.untouched[o.uid]
 		switch {
 		case o.Needs == 0 || now.Sub(o.changed) > c.limit+patience:
-		case c.Needs > 0 && c.isBefore(o):
+		case c.Needs > 0 && c.isOlderThan(o):
 			after++
 		case before > 0 || o.Needs > free:
 			delete(c.untouched, o.uid)
@@ -263,14 +263,14 @@ func (c *Claim) countWaiting(others []userClaim, free int) (before, after int) {
 	return before, after
 }
 
-// Wait waits until the sweep has the cores that it needs, and meanwhile calls show with the sweep's
+// WaitForCores waits until the sweep has the cores that it needs, and meanwhile calls show with the sweep's
 // place. If too few cores are free at Until, Wait takes those that are. disturbed then says why
 // other sweeps disturb this one; otherwise it is "".
-func (c *Claim) Wait(ctx context.Context, show func(QueuePlace)) (disturbed string, err error) {
+func (c *Claim) WaitForCores(ctx context.Context, show func(QueuePosition)) (disturbed string, err error) {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
-		ok, place, err := c.TryTake()
+		ok, place, err := c.TryTakeCores()
 		if ok || err != nil {
 			return "", err
 		}
@@ -293,8 +293,8 @@ func (c *Claim) takeFreeCores() (disturbed string, err error) {
 	if err != nil {
 		return "", err
 	}
-	left, n := c.freeCores(others)
-	before, _ := c.countWaiting(others, n)
+	left, n := c.findFreeCores(others)
+	before, _ := c.countWaitingSweeps(others, n)
 	if n = min(n, c.neededCores()); before > 0 {
 		n = 0
 	}
@@ -305,7 +305,7 @@ func (c *Claim) takeFreeCores() (disturbed string, err error) {
 		}
 	}
 	if !ok {
-		n, err = 0, c.writeRecord(claimRecord{})
+		n, err = 0, c.writeClaimRecord(claimRecord{})
 	}
 	return fmt.Sprintf("it needs %s, and sweeps of other users left %d when it started", english.FormatCount(c.neededCores(), "core"), n), err
 }

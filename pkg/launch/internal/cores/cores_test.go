@@ -51,7 +51,7 @@ func sweep(folder string, args []string) error {
 		return err
 	}
 	last := ""
-	disturbed, err := c.Wait(context.Background(), func(p QueuePlace) {
+	disturbed, err := c.WaitForCores(context.Background(), func(p QueuePosition) {
 		if p.String() != last {
 			last = p.String()
 			fmt.Println("waits for", p)
@@ -227,7 +227,7 @@ func TestReadEntry(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			folder := t.TempDir()
-			dir, err := makeFolder(folder, self)
+			dir, err := makeUserFolder(folder, self)
 			must(t, err)
 			c.make(t, dir)
 			all, err := readOtherClaims(folder, -1, online)
@@ -295,7 +295,7 @@ func TestFree(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			left, free := c1.freeCores(c.others)
+			left, free := c1.findFreeCores(c.others)
 			if c1.totalCores() != c.total || c1.neededCores() != c.needs || free != c.free {
 				t.Errorf("needs %d of %d, %d are free; want %d of %d, %d", c1.neededCores(), c1.totalCores(), free, c.needs, c.total, c.free)
 			}
@@ -325,7 +325,7 @@ func TestQuietCores(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if ok, _, err := c.TryTake(); err != nil || !ok || topology.FormatCPUList(c.CPUs) != want {
+		if ok, _, err := c.TryTakeCores(); err != nil || !ok || topology.FormatCPUList(c.CPUs) != want {
 			t.Errorf("%d workers: got %v, %v, %v, want the CPUs %s", workers, ok, c.CPUs, err, want)
 		}
 		if again, err := NewClaim(c.folder, time.Minute, m, 1, 1); !errors.Is(err, errAlreadyClaimed) {
@@ -478,7 +478,7 @@ func TestCountWaiting(t *testing.T) {
 		if c.untouched > 0 {
 			claim.untouched[7] = now.Add(-c.untouched)
 		}
-		if before, after := claim.countWaiting(c.others, 1); before != c.before || after != c.after {
+		if before, after := claim.countWaitingSweeps(c.others, 1); before != c.before || after != c.after {
 			t.Errorf("%s: got %d before and %d after, want %d and %d", name, before, after, c.before, c.after)
 		}
 	}
@@ -495,7 +495,7 @@ func TestTakenAtTheSameMoment(t *testing.T) {
 	if ok, err := c.takeCores(c.machine.Machine, 2); ok || err != nil { // as if it had looked before
 		t.Errorf("the later sweep keeps the core: %v", err)
 	}
-	if ok, place, err := c.TryTake(); ok || err != nil || place.String() != "2 cores: 1 of 2 are free, place 1 of 1" {
+	if ok, place, err := c.TryTakeCores(); ok || err != nil || place.String() != "2 cores: 1 of 2 are free, place 1 of 1" {
 		t.Errorf("got %v, %v, %v, want that it waits", ok, place, err)
 	}
 }
@@ -510,7 +510,7 @@ func TestCheck(t *testing.T) {
 	}
 	for name, cause := range map[string]string{"none": "no such file", "file": "not a directory", "taken": "is not a folder of the user " + uid} {
 		folder := filepath.Join(parent, name)
-		err := CheckFolder(folder)
+		err := CheckClaimsFolder(folder)
 		want := "install -d -o " + uid + " " + filepath.Join(folder, uid)
 		if err == nil || !strings.Contains(err.Error(), cause) || !strings.HasSuffix(err.Error(), want) {
 			t.Errorf("got %v, want %q and %q", err, cause, want)
@@ -520,7 +520,7 @@ func TestCheck(t *testing.T) {
 	if err := os.Mkdir(folder, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := CheckFolder(folder); err != nil {
+	if err := CheckClaimsFolder(folder); err != nil {
 		t.Error(err)
 	}
 	if left, err := os.ReadDir(filepath.Join(folder, uid)); err != nil || len(left) != 0 {
@@ -529,7 +529,7 @@ func TestCheck(t *testing.T) {
 	t.Setenv(FolderVariable, folder)
 	for text, ok := range map[string]bool{"": true, "90s": true, "0": true, "soon": false, "-1m": false, "10": false} {
 		t.Setenv(LimitVariable, text)
-		if _, limit, err := ReadConfig(); (err == nil) != ok || (ok && text == "" && limit != defaultLimit) {
+		if _, limit, err := ReadSharingConfig(); (err == nil) != ok || (ok && text == "" && limit != defaultLimit) {
 			t.Errorf("%q: got %v, %v", text, limit, err)
 		}
 	}

@@ -47,7 +47,7 @@ type userClaim struct {
 	changed time.Time // by the kernel's clock: no user can choose it
 }
 
-func (e userClaim) isBefore(o userClaim) bool {
+func (e userClaim) isOlderThan(o userClaim) bool {
 	return e.changed.Before(o.changed) || e.changed.Equal(o.changed) && e.uid < o.uid
 }
 
@@ -69,7 +69,7 @@ func readOtherClaims(folder string, uid int, online []int) ([]userClaim, error) 
 		}
 	}
 	slices.SortFunc(all, func(a, b userClaim) int {
-		if a.isBefore(b) {
+		if a.isOlderThan(b) {
 			return -1
 		}
 		return 1
@@ -103,7 +103,7 @@ func readUserClaim(dir string, uid int) (e userClaim, ok bool) {
 
 func readLockedFile(f *os.File, uid int) (e userClaim, ok bool) {
 	info, err := f.Stat()
-	if err != nil || !info.Mode().IsRegular() || ownerOf(info) != uid || info.Size() > maxFileBytes {
+	if err != nil || !info.Mode().IsRegular() || fileOwner(info) != uid || info.Size() > maxFileBytes {
 		return e, false
 	}
 	if held, err := filelock.IsLocked(f); err != nil || !held {
@@ -114,9 +114,9 @@ func readLockedFile(f *os.File, uid int) (e userClaim, ok bool) {
 	return e, err == nil && json.Unmarshal(text, &e.claimRecord) == nil
 }
 
-func ownerOf(info os.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }
+func fileOwner(info os.FileInfo) int { return int(info.Sys().(*syscall.Stat_t).Uid) }
 
-func makeFolder(folder string, uid int) (string, error) {
+func makeUserFolder(folder string, uid int) (string, error) {
 	dir := filepath.Join(folder, strconv.Itoa(uid))
 	err := os.Mkdir(dir, 0o755)
 	if err == nil {
@@ -126,7 +126,7 @@ func makeFolder(folder string, uid int) (string, error) {
 		return "", err
 	}
 	info, err := os.Lstat(dir)
-	if err == nil && (!info.IsDir() || ownerOf(info) != uid) {
+	if err == nil && (!info.IsDir() || fileOwner(info) != uid) {
 		err = fmt.Errorf("%s is not a folder of the user %d", dir, uid)
 	}
 	return dir, err

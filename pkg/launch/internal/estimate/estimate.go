@@ -14,9 +14,9 @@ import (
 	"lockstep/pkg/train"
 )
 
-// maxRuns limits the run folders that are read for estimates: the logs folder of a long project may
+// maxScannedRuns limits the run folders that are read for estimates: the logs folder of a long project may
 // be large and slow.
-const maxRuns = 1000
+const maxScannedRuns = 1000
 
 // FinishedRun is a run that is done, from which the time of another run can be estimated.
 type FinishedRun struct {
@@ -33,7 +33,7 @@ func ReadFinishedRuns(dir string) []FinishedRun {
 	others = slices.DeleteFunc(others, func(dir string) bool { return slices.Contains(ofStudy, dir) })
 	dirs := slices.Concat(ofStudy, others)
 	var all []FinishedRun
-	for _, dir := range dirs[:min(len(dirs), maxRuns)] {
+	for _, dir := range dirs[:min(len(dirs), maxScannedRuns)] {
 		if info, err := runs.ReadInfo(dir); err == nil && info.Status == runs.StatusDone && info.Source == "" && info.WallSeconds > 0 && info.Workers > 0 {
 			all = append(all, FinishedRun{dir, info})
 		}

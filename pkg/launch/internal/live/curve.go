@@ -65,10 +65,10 @@ func (c *SpeedupCurve) HTML() string {
 }
 
 // String returns the numbers of the curve as text.
-func (c *SpeedupCurve) String() string { return strings.Join(c.lines(), "\n") }
+func (c *SpeedupCurve) String() string { return strings.Join(c.formatLines(), "\n") }
 
-// lines returns a table of the numbers of the curve, with a title.
-func (c *SpeedupCurve) lines() []string {
+// formatLines returns a table of the numbers of the curve, with a title.
+func (c *SpeedupCurve) formatLines() []string {
 	rows := [][]string{{"series", "workers", c.study.ThroughputUnit(), "speed-up", "efficiency"}}
 	for _, p := range c.study.Points {
 		if math.IsNaN(p.Speedup.Value) {

@@ -10,9 +10,9 @@ import (
 	"lockstep/pkg/runs"
 )
 
-func sampleTable() Table {
+func sampleTable() RunTable {
 	nan := math.NaN()
-	return Table{Rows: []Row{
+	return RunTable{Rows: []RunRow{
 		{Run: "ddp-n1-s1", Workers: 1, State: runs.StatusDone, Epoch: 4, Epochs: 4, SamplesPerSecond: 50.26, Loss: 0.3712, IoU: 0.7, Elapsed: 90 * time.Second},
 		{Run: "ddp-n2-s1", Workers: 2, State: runs.StatusRunning, Epoch: 1, Epochs: 4, SamplesPerSecond: 99, Loss: 0.5, IoU: nan, Elapsed: 12 * time.Second},
 		{Run: "ddp-n4-s1", Workers: 4, State: stateWaiting, Epochs: 4, SamplesPerSecond: nan, Loss: nan, IoU: nan, Note: "waits for its turn"},
@@ -32,7 +32,7 @@ ddp-n4-s1: waits for its turn`
 
 // TestTableEscapes checks that names and reasons cannot contain elements or control characters.
 func TestTableEscapes(t *testing.T) {
-	table := Table{Heading: "<p>\x1b[2J", Rows: []Row{{Run: "<b>\x1b[2J", Note: "<script>\x1b[1m"}}, Notes: []string{"<i>"}}
+	table := RunTable{Heading: "<p>\x1b[2J", Rows: []RunRow{{Run: "<b>\x1b[2J", Note: "<script>\x1b[1m"}}, Notes: []string{"<i>"}}
 	for _, text := range []string{table.HTML(), table.String()} {
 		if strings.Contains(text, "\x1b") {
 			t.Errorf("control character in %q", text)
@@ -46,13 +46,13 @@ func TestTableEscapes(t *testing.T) {
 }
 
 func TestTableLeavesOutRows(t *testing.T) {
-	table := Table{}
+	table := RunTable{}
 	for i := range 50 {
 		state := []string{runs.StatusDone, stateWaiting, runs.StatusRunning}[min(2, i/24)]
-		table.Rows = append(table.Rows, Row{Run: string(rune('A' + i)), State: state})
+		table.Rows = append(table.Rows, RunRow{Run: string(rune('A' + i)), State: state})
 	}
 	table.Heading = "heading"
-	lines := table.lines(11)
+	lines := table.formatLines(11)
 	if len(lines) != 11 || lines[0] != "heading" {
 		t.Errorf("got %d lines, want the heading and 10 more:\n%s", len(lines), strings.Join(lines, "\n"))
 	}
@@ -76,7 +76,7 @@ func TestFormatTimes(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		65 * time.Second: "12:01:05", time.Hour: "13:00", 24 * time.Hour: "2026-03-02 12:00",
 	} {
-		if got := formatClock(now.Add(d), now); got != want {
+		if got := formatEstimatedEnd(now.Add(d), now); got != want {
 			t.Errorf("%v later: got %q, want %q", d, got, want)
 		}
 	}

@@ -16,8 +16,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Row describes a run. Unknown numbers are NaN.
-type Row struct {
+// RunRow describes a run. Unknown numbers are NaN.
+type RunRow struct {
 	Run     string // name of the run folder
 	Workers int
 	Job     string // id of the job of Slurm; "" on this machine
@@ -37,47 +37,47 @@ const (
 	stateNotStarted = "not started" // and its sweep has ended
 )
 
-// Table is a table of runs. Its methods HTML and String show it in a cell and as text.
-type Table struct {
+// RunTable is a table of runs. Its methods HTML and String show it in a cell and as text.
+type RunTable struct {
 	Heading string // shown above the rows; may be empty
-	Rows    []Row
+	Rows    []RunRow
 	Notes   []string // shown below the rows
 }
 
 const unknownText = "–"
 
-type column struct {
+type tableColumn struct {
 	name  string
 	left  bool // whether its text begins at the left
-	value func(Row) string
+	value func(RunRow) string
 }
 
 // columns returns the columns of the table. It omits the column of job ids if no run has one, and
 // the column of the estimated end if all runs have ended.
-func (t Table) columns() []column {
-	all := []column{
-		{"run", true, func(r Row) string { return clean.EscapeText(r.Run) }},
-		{"workers", false, func(r Row) string { return fmt.Sprint(r.Workers) }},
+func (t RunTable) columns() []tableColumn {
+	all := []tableColumn{
+		{"run", true, func(r RunRow) string { return clean.EscapeText(r.Run) }},
+		{"workers", false, func(r RunRow) string { return fmt.Sprint(r.Workers) }},
 	}
-	if slices.ContainsFunc(t.Rows, func(r Row) bool { return r.Job != "" }) {
-		all = append(all, column{"job", false, func(r Row) string { return r.Job }})
+	if slices.ContainsFunc(t.Rows, func(r RunRow) bool { return r.Job != "" }) {
+		all = append(all, tableColumn{"job", false, func(r RunRow) string { return r.Job }})
 	}
 	all = append(all,
-		column{"state", true, func(r Row) string { return r.State }},
-		column{"epoch", false, Row.formatEpoch},
-		column{"samples/s", false, func(r Row) string { return formatNumber("%.1f", r.SamplesPerSecond) }},
-		column{"loss", false, func(r Row) string { return formatNumber("%.4f", r.Loss) }},
-		column{"IoU", false, func(r Row) string { return formatNumber("%.4f", r.IoU) }},
-		column{"elapsed", false, func(r Row) string { return formatElapsed(r.Elapsed) }},
+		tableColumn{"state", true, func(r RunRow) string { return r.State }},
+		tableColumn{"epoch", false, RunRow.formatEpoch},
+		tableColumn{"samples/s", false, func(r RunRow) string { return formatNumber("%.1f", r.SamplesPerSecond) }},
+		tableColumn{"loss", false, func(r RunRow) string { return formatNumber("%.4f", r.Loss) }},
+		tableColumn{"IoU", false, func(r RunRow) string { return formatNumber("%.4f", r.IoU) }},
+		tableColumn{"elapsed", false, func(r RunRow) string { return formatElapsed(r.Elapsed) }},
 	)
-	if slices.ContainsFunc(t.Rows, func(r Row) bool { return r.State == runs.StatusRunning || r.State == stateWaiting }) {
-		all = append(all, column{"ends about", false, func(r Row) string { return formatClock(r.End, time.Now()) }})
+	if slices.ContainsFunc(t.Rows, func(r RunRow) bool { return r.State == runs.StatusRunning || r.State == stateWaiting }) {
+		all = append(all, tableColumn{"ends about", false, func(r RunRow) string { return formatEstimatedEnd(r.End, time.Now()) }})
 	}
 	return all
 }
 
 // formatEpoch returns the number of epochs done, as "3 of 20".
-func (r Row) formatEpoch() string {
+func (r RunRow) formatEpoch() string {
 	switch {
 	case r.Epochs > 0:
 		return fmt.Sprintf("%d of %d", r.Epoch, r.Epochs)
@@ -112,9 +112,9 @@ func formatElapsed(d time.Duration) string {
 	}
 }
 
-// formatClock formats the estimated time t: with seconds if it is less than ten minutes after now,
+// formatEstimatedEnd formats the estimated time t: with seconds if it is less than ten minutes after now,
 // and with the date if it is on another day.
-func formatClock(t, now time.Time) string {
+func formatEstimatedEnd(t, now time.Time) string {
 	t, now = t.Local(), now.Local()
 	switch {
 	case t.IsZero():
@@ -129,7 +129,7 @@ func formatClock(t, now time.Time) string {
 
 // notes returns the lines below the table: the note of each run, then t.Notes. A note that several
 // runs have in common appears once.
-func (t Table) notes() []string {
+func (t RunTable) notes() []string {
 	var order []string
 	names := map[string][]string{}
 	for _, r := range t.Rows {
@@ -162,10 +162,10 @@ var stateColors = map[string]string{
 }
 
 // HTML returns the table for a cell.
-func (t Table) HTML() string {
+func (t RunTable) HTML() string {
 	columns := t.columns()
 	var b strings.Builder
-	cell := func(tag string, c column, content string) {
+	cell := func(tag string, c tableColumn, content string) {
 		align := "right"
 		if c.left {
 			align = "left"
@@ -202,11 +202,11 @@ func (t Table) HTML() string {
 }
 
 // String returns the table as text.
-func (t Table) String() string { return strings.Join(t.lines(math.MaxInt), "\n") }
+func (t RunTable) String() string { return strings.Join(t.formatLines(math.MaxInt), "\n") }
 
-// lines returns the table as lines of text. If there are more than height, it leaves out rows,
+// formatLines returns the table as lines of text. If there are more than height, it leaves out rows,
 // first of runs that are done or waiting, and adds a line with their number.
-func (t Table) lines(height int) []string {
+func (t RunTable) formatLines(height int) []string {
 	var heading []string
 	if t.Heading != "" {
 		heading = []string{clean.EscapeText(t.Heading)}
@@ -234,7 +234,7 @@ func (t Table) lines(height int) []string {
 
 // limitRows returns at most max(n, 3) rows. omitted is a line that counts the rows left out, or ""
 // if there are none.
-func (t Table) limitRows(n int) (shown []Row, omitted string) {
+func (t RunTable) limitRows(n int) (shown []RunRow, omitted string) {
 	const least = 3
 	leave := len(t.Rows) - max(n, least)
 	if leave <= 0 {

@@ -18,7 +18,7 @@ import (
 // because a failed display must not end the sweep.
 type View interface {
 	// Show shows t, and c below it unless it is nil. last is true for the last call.
-	Show(t Table, c *SpeedupCurve, last bool)
+	Show(t RunTable, c *SpeedupCurve, last bool)
 	// DrawsFigures reports whether the view shows the figure of a curve.
 	DrawsFigures() bool
 }
@@ -27,7 +27,7 @@ type View interface {
 // it redraws its lines in place if w is a terminal, and otherwise writes plain lines.
 func NewView(w io.Writer) View {
 	if notebook.InNotebook() {
-		return &cellView{table: notebook.NewLive(), curve: notebook.NewLive()}
+		return &notebookCellView{table: notebook.NewLive(), curve: notebook.NewLive()}
 	}
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb" {
 		return &terminalView{w: f, size: func() (width, height int) {
@@ -41,15 +41,15 @@ func NewView(w io.Writer) View {
 	return &lineView{w: w, shown: map[string]shownRun{}}
 }
 
-type cellView struct {
+type notebookCellView struct {
 	table, curve *notebook.Live
 	shownTable   string
 	shownCurve   *SpeedupCurve
 }
 
-func (v *cellView) DrawsFigures() bool { return true }
+func (v *notebookCellView) DrawsFigures() bool { return true }
 
-func (v *cellView) Show(t Table, c *SpeedupCurve, _ bool) {
+func (v *notebookCellView) Show(t RunTable, c *SpeedupCurve, _ bool) {
 	if text := t.HTML(); text != v.shownTable {
 		v.shownTable = text
 		_ = v.table.Show(t)
@@ -68,16 +68,16 @@ type terminalView struct {
 
 func (v *terminalView) DrawsFigures() bool { return false }
 
-func (v *terminalView) Show(t Table, c *SpeedupCurve, last bool) {
+func (v *terminalView) Show(t RunTable, c *SpeedupCurve, last bool) {
 	width, height := v.size()
 	var curve []string
 	if c != nil {
-		curve = append([]string{""}, c.lines()...)
+		curve = append([]string{""}, c.formatLines()...)
 	}
 	if last {
 		height = 1 << 20 // the last lines stay, and may scroll
 	}
-	lines := t.lines(height - 1 - len(curve))
+	lines := t.formatLines(height - 1 - len(curve))
 	lines = append(lines, curve...)
 	for i, line := range lines {
 		lines[i] = truncate(line, width-1) // a wrapped line cannot be redrawn
@@ -127,7 +127,7 @@ const lineInterval = 30 * time.Second
 
 func (v *lineView) DrawsFigures() bool { return false }
 
-func (v *lineView) Show(t Table, c *SpeedupCurve, last bool) {
+func (v *lineView) Show(t RunTable, c *SpeedupCurve, last bool) {
 	if t.Heading != v.heading {
 		v.heading = t.Heading
 		_, _ = fmt.Fprintln(v.w, t.Heading)
@@ -159,7 +159,7 @@ func (v *lineView) Show(t Table, c *SpeedupCurve, last bool) {
 	}
 }
 
-func (r Row) formatLine() string {
+func (r RunRow) formatLine() string {
 	parts := []string{r.State}
 	if r.Epoch > 0 {
 		parts = append(parts, "epoch "+r.formatEpoch())
@@ -173,7 +173,7 @@ func (r Row) formatLine() string {
 		}
 	}
 	if !r.End.IsZero() {
-		parts = append(parts, "ends about "+formatClock(r.End, time.Now()))
+		parts = append(parts, "ends about "+formatEstimatedEnd(r.End, time.Now()))
 	}
 	line := r.Run + ": " + strings.Join(parts, ", ")
 	if r.Note != "" {

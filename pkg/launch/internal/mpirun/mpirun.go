@@ -28,9 +28,9 @@ const (
 
 const versionTimeout = 30 * time.Second
 
-// RecordsSignal is the signal that asks the ranks to write the records of their collective operations.
+// FlightRecordSignal is the signal that asks the ranks to write the records of their collective operations.
 // Both implementations of mpirun forward it to the ranks.
-const RecordsSignal = unix.SIGALRM
+const FlightRecordSignal = unix.SIGALRM
 
 // Launcher is an mpirun of this machine.
 type Launcher struct {

@@ -37,10 +37,10 @@ func (o *LineWriter) WriteLine(text string) {
 	_, _ = io.WriteString(o.w, text+"\n")
 }
 
-// Writer receives the output of one worker. It copies the output to the worker's log, unchanged
+// WorkerWriter receives the output of one worker. It copies the output to the worker's log, unchanged
 // except for long goroutine dumps, and line by line to the output that all workers share. It also
 // keeps the last lines.
-type Writer struct {
+type WorkerWriter struct {
 	prefix string
 	log    io.Writer
 	out    *LineWriter
@@ -55,13 +55,13 @@ type Writer struct {
 
 // NewWriter returns a Writer for the output of a worker. prefix is the text before each line in the
 // shared output out.
-func NewWriter(prefix string, log io.Writer, out *LineWriter) *Writer {
-	return &Writer{prefix: prefix, log: log, out: out}
+func NewWriter(prefix string, log io.Writer, out *LineWriter) *WorkerWriter {
+	return &WorkerWriter{prefix: prefix, log: log, out: out}
 }
 
 // Write receives output of the worker. It always succeeds: if the disk is full, Flush returns the
 // error, and the worker does not see a broken pipe.
-func (l *Writer) Write(p []byte) (int, error) {
+func (l *WorkerWriter) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.write(l.dump.limit(p))
@@ -69,7 +69,7 @@ func (l *Writer) Write(p []byte) (int, error) {
 }
 
 // write writes p to the log, and its complete lines to the shared output. The caller holds mu.
-func (l *Writer) write(p []byte) {
+func (l *WorkerWriter) write(p []byte) {
 	if _, err := l.log.Write(p); err != nil && l.err == nil {
 		l.err = err
 	}
@@ -88,7 +88,7 @@ func (l *Writer) write(p []byte) {
 	}
 }
 
-func (l *Writer) addLine(text string) {
+func (l *WorkerWriter) addLine(text string) {
 	text = strings.TrimRight(text, "\r")
 	// A progress bar overwrites its line: only the last version counts.
 	text = text[strings.LastIndexByte(text, '\r')+1:]
@@ -100,7 +100,7 @@ func (l *Writer) addLine(text string) {
 }
 
 // Flush adds a last line that has no line end. It returns the first error of writing to the log.
-func (l *Writer) Flush() error {
+func (l *WorkerWriter) Flush() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.write(l.dump.flush())
@@ -112,14 +112,14 @@ func (l *Writer) Flush() error {
 }
 
 // LastLines returns the last lines, indented for an error message.
-func (l *Writer) LastLines() string {
+func (l *WorkerWriter) LastLines() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return strings.Join(l.last, "\n    ")
 }
 
 // LastLine returns the number of lines so far, and the last of them.
-func (l *Writer) LastLine() (int, string) {
+func (l *WorkerWriter) LastLine() (int, string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.last) == 0 {
@@ -150,8 +150,8 @@ func ReadLastLines(path string, n int) string {
 // LastLinesIntro introduces the last lines of a worker's output in an error message.
 const LastLinesIntro = "its last lines:\n    "
 
-// KernelEndedText is the text of the error of a sweep that ended because its notebook's kernel did.
-const KernelEndedText = "ended with the notebook's kernel"
+// NotebookEndedText is the text of the error of a sweep that ended because its notebook's kernel did.
+const NotebookEndedText = "ended with the notebook's kernel"
 
 // SummarizeError shortens an error message to its first line, for a table that has no room for a
 // worker's output. If a user or the end of the kernel stopped the sweep, the summary says so in
@@ -162,7 +162,7 @@ func SummarizeError(text string, resumable bool) string {
 	text = strings.TrimSuffix(text, "; "+announcement)
 	if before, ok := strings.CutSuffix(text, context.Canceled.Error()); ok {
 		text = before + "stopped before its end"
-	} else if !strings.HasSuffix(text, KernelEndedText) {
+	} else if !strings.HasSuffix(text, NotebookEndedText) {
 		return text
 	}
 	if resumable {

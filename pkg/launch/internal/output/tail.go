@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Tail copies the lines appended to a worker's log, which another process writes.
-type Tail struct {
-	Out *Writer // receives the lines
+// LogTail copies the lines appended to a worker's log, which another process writes.
+type LogTail struct {
+	Out *WorkerWriter // receives the lines
 
 	path   string
 	offset int64
@@ -17,23 +17,23 @@ type Tail struct {
 
 // NewTail returns a Tail for the log at path. prefix is the text before each line in the shared
 // output out.
-func NewTail(path, prefix string, out *LineWriter) *Tail {
-	return &Tail{path: path, Out: NewWriter(prefix, io.Discard, out)}
+func NewTail(path, prefix string, out *LineWriter) *LogTail {
+	return &LogTail{path: path, Out: NewWriter(prefix, io.Discard, out)}
 }
 
 // Path returns the path of the log.
-func (t *Tail) Path() string { return t.path }
+func (t *LogTail) Path() string { return t.path }
 
-// SkipExisting makes CopyNew start at the current end of the log.
-func (t *Tail) SkipExisting() {
+// SkipExistingLines makes CopyNewLines start at the current end of the log.
+func (t *LogTail) SkipExistingLines() {
 	if stat, err := os.Stat(t.path); err == nil {
 		t.offset = stat.Size()
 	}
 }
 
-// CopyNew copies to Out what was appended to the log since the last call. If the log does not
+// CopyNewLines copies to Out what was appended to the log since the last call. If the log does not
 // exist, it does nothing.
-func (t *Tail) CopyNew() {
+func (t *LogTail) CopyNewLines() {
 	f, err := os.Open(t.path)
 	if err != nil {
 		return
@@ -58,9 +58,9 @@ type LineCounter struct {
 	last   string
 }
 
-// Read reads the lines appended since the last call. It returns the number of complete lines and
+// ReadNewLines reads the lines appended since the last call. It returns the number of complete lines and
 // the last of them.
-func (c *LineCounter) Read() (count int, last string) {
+func (c *LineCounter) ReadNewLines() (count int, last string) {
 	f, err := os.Open(c.Path)
 	if err != nil {
 		return c.count, c.last

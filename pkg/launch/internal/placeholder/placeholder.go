@@ -74,9 +74,9 @@ func (v Values) evaluate(text string) (string, error) {
 	dividend, divisor, isQuotient := strings.Cut(text, "/")
 	switch {
 	case isProduct && right == "workers":
-		return v.multiply(text, left)
+		return v.multiplyWorkers(text, left)
 	case isProduct && left == "workers":
-		return v.multiply(text, right)
+		return v.multiplyWorkers(text, right)
 	case isQuotient && divisor == "workers":
 		n, err := parseNumber(text, dividend)
 		if err == nil && n%v.Workers != 0 {
@@ -87,8 +87,8 @@ func (v Values) evaluate(text string) (string, error) {
 	return "", fmt.Errorf("unknown placeholder {%s}%s: use {workers}, {gpus}, {seed}, {run}, {16*workers} or {64/workers}; {{%s}} stands for the text {%s}", text, nearest.Hint(text, placeholderNames()), text, text)
 }
 
-// multiply returns the number of workers times factor, a number in the placeholder text.
-func (v Values) multiply(text, factor string) (string, error) {
+// multiplyWorkers returns the number of workers times factor, a number in the placeholder text.
+func (v Values) multiplyWorkers(text, factor string) (string, error) {
 	n, err := parseNumber(text, factor)
 	if err != nil {
 		return "", err

@@ -39,7 +39,7 @@ const (
 	Kept = 50
 )
 
-// LocksFolder returns the path of the locks folder of this user on this machine, and creates the
+// FindLocksFolder returns the path of the locks folder of this user on this machine, and creates the
 // folder if necessary. The path is $LOCKSTEP_LOCKS if that is set. Otherwise it is the first of
 // these folders that can be private to this user and whose file system supports locks:
 //   - lockstep in $XDG_RUNTIME_DIR, if that is private too
@@ -47,9 +47,9 @@ const (
 //     (default: ~/.local/state)
 //   - lockstep-UID in the temporary directory
 //
-// If another user has already created a folder with this name, LocksFolder uses the name that
+// If another user has already created a folder with this name, FindLocksFolder uses the name that
 // safeopen.CreatePrivateFolder chooses.
-func LocksFolder() (string, error) { return findLocksFolder(os.Getenv, os.TempDir()) }
+func FindLocksFolder() (string, error) { return findLocksFolder(os.Getenv, os.TempDir()) }
 
 // findLocksFolder implements LocksFolder. getenv reads the environment, and temporary is the path
 // of the temporary directory.
@@ -151,9 +151,9 @@ func ListEntries(folder string) ([]Entry, error) {
 	return all, nil
 }
 
-// IsAlive reports whether the process of the sweep is alive. It also finds the file if its name has
+// HasLiveProcess reports whether the process of the sweep is alive. It also finds the file if its name has
 // changed with the state since the entry was listed.
-func (e Entry) IsAlive() bool {
+func (e Entry) HasLiveProcess() bool {
 	for _, state := range []string{e.State, EntryRunning, EntryEnded} {
 		e.State = state
 		f, err := os.Open(e.path())
@@ -167,9 +167,9 @@ func (e Entry) IsAlive() bool {
 	return false
 }
 
-// IsOpenIn reports whether the process pid has the sweep's file open, as only the process that runs
+// IsFileOpenIn reports whether the process pid has the sweep's file open, as only the process that runs
 // the sweep does. known is false if the system does not show which files a process has open.
-func (e Entry) IsOpenIn(pid int) (open, known bool) {
+func (e Entry) IsFileOpenIn(pid int) (open, known bool) {
 	files := fmt.Sprintf("/proc/%d/fd", pid)
 	entries, err := os.ReadDir(files)
 	if err != nil {
@@ -239,8 +239,8 @@ func (p *LockedEntry) MarkEnded() error { return errors.Join(p.SetState(EntryEnd
 // Remove removes the entry and releases its lock.
 func (p *LockedEntry) Remove() error { return errors.Join(os.Remove(p.path()), p.lock.Close()) }
 
-// WithLock calls do while this process has the queue's lock: no other process reads or changes the queue.
-func WithLock(ctx context.Context, folder string, do func() error) (err error) {
+// WithQueueLock calls do while this process has the queue's lock: no other process reads or changes the queue.
+func WithQueueLock(ctx context.Context, folder string, do func() error) (err error) {
 	f, err := os.OpenFile(filepath.Join(folder, queueFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return fmt.Errorf("lock queue of sweeps: %w", err)
@@ -257,7 +257,7 @@ func WithLock(ctx context.Context, folder string, do func() error) (err error) {
 		}
 		select {
 		case <-ctx.Done():
-			return EndCause(ctx)
+			return ContextEndError(ctx)
 		case <-time.After(again):
 		}
 	}
@@ -265,14 +265,14 @@ func WithLock(ctx context.Context, folder string, do func() error) (err error) {
 
 // FindPredecessor returns the sweep that p waits for: a running sweep, else the first waiting one
 // that was launched earlier, or nil if p may start. The caller has the queue's lock.
-func (p *LockedEntry) FindPredecessor() (*Record, error) {
+func (p *LockedEntry) FindPredecessor() (*SweepRecord, error) {
 	all, err := ListEntries(p.Folder)
 	if err != nil {
 		return nil, err
 	}
-	var waiting *Record
+	var waiting *SweepRecord
 	for _, e := range all {
-		if e.ID == p.ID || e.State == EntryEnded || !e.IsAlive() {
+		if e.ID == p.ID || e.State == EntryEnded || !e.HasLiveProcess() {
 			continue
 		}
 		if e.State == EntryWaiting && (e.ID > p.ID || waiting != nil) {
@@ -280,7 +280,7 @@ func (p *LockedEntry) FindPredecessor() (*Record, error) {
 		}
 		r, err := ReadRecord(e.Record)
 		if err != nil { // the study's folder was deleted, but the sweep still uses the machine
-			r = &Record{Study: filepath.Base(filepath.Dir(filepath.Dir(e.Record)))}
+			r = &SweepRecord{Study: filepath.Base(filepath.Dir(filepath.Dir(e.Record)))}
 		}
 		if e.State == EntryRunning {
 			return r, nil
@@ -290,9 +290,9 @@ func (p *LockedEntry) FindPredecessor() (*Record, error) {
 	return waiting, nil
 }
 
-// TryRun marks p as running and returns nil, or the sweep that p waits for.
-func (p *LockedEntry) TryRun(ctx context.Context) (first *Record, err error) {
-	err = WithLock(ctx, p.Folder, func() error {
+// TryMarkRunning marks p as running and returns nil, or the sweep that p waits for.
+func (p *LockedEntry) TryMarkRunning(ctx context.Context) (first *SweepRecord, err error) {
+	err = WithQueueLock(ctx, p.Folder, func() error {
 		if first, err = p.FindPredecessor(); err != nil || first != nil {
 			return err
 		}
@@ -308,7 +308,7 @@ func RemoveOldEntries(folder string) error {
 	if err != nil {
 		return err
 	}
-	all = slices.DeleteFunc(all, func(e Entry) bool { return e.State != EntryEnded && e.IsAlive() })
+	all = slices.DeleteFunc(all, func(e Entry) bool { return e.State != EntryEnded && e.HasLiveProcess() })
 	for _, e := range all[:max(0, len(all)-Kept)] {
 		if err := os.Remove(e.path()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove old sweep: %w", err)
@@ -317,19 +317,19 @@ func RemoveOldEntries(folder string) error {
 	return nil
 }
 
-// ErrKernelEnded is the cause of the end of a sweep whose notebook's kernel has ended. It is a
+// ErrNotebookKernelEnded is the cause of the end of a sweep whose notebook's kernel has ended. It is a
 // context.Canceled.
-var ErrKernelEnded error = kernelEndedError{}
+var ErrNotebookKernelEnded error = notebookKernelEndedError{}
 
-type kernelEndedError struct{}
+type notebookKernelEndedError struct{}
 
-func (kernelEndedError) Error() string        { return output.KernelEndedText }
-func (kernelEndedError) Is(target error) bool { return target == context.Canceled }
+func (notebookKernelEndedError) Error() string        { return output.NotebookEndedText }
+func (notebookKernelEndedError) Is(target error) bool { return target == context.Canceled }
 
-// EndCause returns the error to report after ctx has ended: ErrKernelEnded or a time-out's error,
+// ContextEndError returns the error to report after ctx has ended: ErrNotebookKernelEnded or a time-out's error,
 // otherwise context.Canceled.
-func EndCause(ctx context.Context) error {
-	if cause := context.Cause(ctx); errors.Is(cause, context.DeadlineExceeded) || errors.Is(cause, ErrKernelEnded) {
+func ContextEndError(ctx context.Context) error {
+	if cause := context.Cause(ctx); errors.Is(cause, context.DeadlineExceeded) || errors.Is(cause, ErrNotebookKernelEnded) {
 		return cause
 	}
 	return context.Canceled

@@ -30,8 +30,8 @@ const RecordsFolder = ".launch"
 // and are understood too.
 const RecordSchema = 1
 
-// Record is the state of a sweep. Its process writes it to a file for other processes after each change.
-type Record struct {
+// SweepRecord is the state of a sweep. Its process writes it to a file for other processes after each change.
+type SweepRecord struct {
 	Schema  int       `json:"schema"`
 	Build   string    `json:"build"` // build id of the program that planned the sweep
 	ID      string    `json:"id"`
@@ -109,12 +109,12 @@ func LogPath(dir, id string) string { return filepath.Join(dir, RecordsFolder, i
 const MaxRecordBytes = 64 << 20
 
 // ReadRecord reads a sweep's record.
-func ReadRecord(path string) (*Record, error) {
+func ReadRecord(path string) (*SweepRecord, error) {
 	text, err := safeopen.ReadFile(filepath.Dir(path), path, MaxRecordBytes)
 	if err != nil {
 		return nil, fmt.Errorf("read record of sweep: %w", err)
 	}
-	r := &Record{Path: path}
+	r := &SweepRecord{Path: path}
 	if err := json.Unmarshal(text, r); err != nil {
 		return nil, fmt.Errorf("read record of sweep %s: %w", path, err)
 	}
@@ -122,7 +122,7 @@ func ReadRecord(path string) (*Record, error) {
 }
 
 // CheckSchema returns an error if the record has a version that this program does not understand.
-func (r *Record) CheckSchema() error {
+func (r *SweepRecord) CheckSchema() error {
 	if r.Schema >= 0 && r.Schema <= RecordSchema {
 		return nil
 	}
@@ -130,7 +130,7 @@ func (r *Record) CheckSchema() error {
 }
 
 // Write writes the record to its file.
-func (r *Record) Write() error {
+func (r *SweepRecord) Write() error {
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err == nil {
 		err = wholefile.WriteBytes(r.Path, append(text, '\n'), 0o644)
@@ -139,14 +139,14 @@ func (r *Record) Write() error {
 }
 
 // ReadRecords returns the sweeps of the study in dir, the last one first. Unreadable records are left out.
-func ReadRecords(dir string) []*Record {
+func ReadRecords(dir string) []*SweepRecord {
 	paths, err := filepath.Glob(filepath.Join(EscapeGlob(dir), RecordsFolder, "*.json"))
 	if err != nil {
 		return nil
 	}
 	slices.Sort(paths)
 	slices.Reverse(paths)
-	var all []*Record
+	var all []*SweepRecord
 	for _, path := range paths {
 		if r, err := ReadRecord(path); err == nil {
 			all = append(all, r)
@@ -161,16 +161,18 @@ var globEscaper = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`
 func EscapeGlob(path string) string { return globEscaper.Replace(path) }
 
 // HasEnded reports whether the sweep has ended, according to the record.
-func (r *Record) HasEnded() bool { return r.State != StateWaiting && r.State != runs.StatusRunning }
+func (r *SweepRecord) HasEnded() bool {
+	return r.State != StateWaiting && r.State != runs.StatusRunning
+}
 
-// IsAlive reports whether the process of the sweep is alive.
-func (r *Record) IsAlive() bool {
-	folder, err := LocksFolder()
-	return err == nil && Entry{Folder: folder, ID: r.ID, State: EntryWaiting}.IsAlive()
+// HasLiveProcess reports whether the process of the sweep is alive.
+func (r *SweepRecord) HasLiveProcess() bool {
+	folder, err := FindLocksFolder()
+	return err == nil && Entry{Folder: folder, ID: r.ID, State: EntryWaiting}.HasLiveProcess()
 }
 
 // DescribeRunning says that the sweep is running, with the pid and the start time if they are known.
-func (r *Record) DescribeRunning() string {
+func (r *SweepRecord) DescribeRunning() string {
 	if r.PID == 0 {
 		return r.Study + " is running"
 	}
@@ -187,7 +189,7 @@ func FormatTime(t time.Time) string {
 }
 
 // WaitNote returns a message for the user of a sweep that waits for the end of r.
-func (r *Record) WaitNote() string {
+func (r *SweepRecord) WaitNote() string {
 	if r.PID == 0 {
 		return fmt.Sprintf("waiting for %s; --now starts it anyway", r.Study)
 	}
@@ -198,7 +200,7 @@ func (r *Record) WaitNote() string {
 var ErrKilled = errors.New("process was killed")
 
 // AttachNote tells a user who has launched a sweep that the existing sweep r is shown instead.
-func (r *Record) AttachNote() string {
+func (r *SweepRecord) AttachNote() string {
 	what := "already running"
 	if r.State == StateWaiting {
 		what = "already waiting"
@@ -207,13 +209,13 @@ func (r *Record) AttachNote() string {
 }
 
 // FormatHost returns " on " and the sweep's host name, or "" for this machine.
-func (r *Record) FormatHost() string {
+func (r *SweepRecord) FormatHost() string {
 	if host, err := os.Hostname(); err != nil || host == r.Host {
 		return ""
 	}
 	return " on " + r.Host
 }
 
-// IsOwn reports whether the sweep belongs to this process: either this process launched it, or the
+// BelongsToThisProcess reports whether the sweep belongs to this process: either this process launched it, or the
 // kernel that launched it has ended.
-func (r *Record) IsOwn() bool { return r.Orphan || r.Kernel == os.Getpid() }
+func (r *SweepRecord) BelongsToThisProcess() bool { return r.Orphan || r.Kernel == os.Getpid() }

@@ -28,7 +28,7 @@ func slurmListFolder() (string, error) {
 
 // AddToSlurmList adds the sweep of r to the list of sweeps on Slurm. It removes the oldest ones if
 // the list then has more than Kept.
-func AddToSlurmList(r *Record) error {
+func AddToSlurmList(r *SweepRecord) error {
 	folder, err := slurmListFolder()
 	if err == nil {
 		err = os.MkdirAll(folder, 0o700)
@@ -69,7 +69,7 @@ func listSlurmFiles(folder string) ([]string, error) {
 }
 
 // ListSlurmSweeps returns the records of the listed sweeps on Slurm, the oldest first, without deleted studies.
-func ListSlurmSweeps() ([]*Record, error) {
+func ListSlurmSweeps() ([]*SweepRecord, error) {
 	folder, err := slurmListFolder()
 	if err != nil {
 		return nil, nil //nolint:nilerr // without a home folder, no sweep can have been submitted
@@ -78,7 +78,7 @@ func ListSlurmSweeps() ([]*Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []*Record
+	var all []*SweepRecord
 	for _, name := range names {
 		var e Entry
 		text, err := os.ReadFile(filepath.Join(folder, name))

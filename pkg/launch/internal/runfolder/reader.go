@@ -13,9 +13,9 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// maxReadShare limits the fraction of a run's time that the launcher spends reading its folder, so
+// maxReadTimeFraction limits the fraction of a run's time that the launcher spends reading its folder, so
 // that long logs do not slow the run down.
-const maxReadShare = 0.02
+const maxReadTimeFraction = 0.02
 
 // Reader reads the folder of a run repeatedly while another process writes it. The zero value has
 // read nothing yet.
@@ -29,7 +29,7 @@ type Reader struct {
 
 // Reread reads the run folder dir again if epochs.csv has changed. foreign reports whether the
 // run's program is not lockstep; then Reread reads the folder again if any file has changed. While
-// the run is running, reading takes at most maxReadShare of the time, so as not to disturb the
+// the run is running, reading takes at most maxReadTimeFraction of the time, so as not to disturb the
 // measurement.
 func (r *Reader) Reread(dir string, running, foreign bool) {
 	if foreign || len(r.Run.Info.Command) > 0 {
@@ -80,7 +80,7 @@ func (r *Reader) rereadLogs(dir string, running bool) {
 // scheduleNext sets the earliest time at which the run folder is read again. begin is when the
 // reading that has just ended began.
 func (r *Reader) scheduleNext(begin time.Time) {
-	r.next = time.Now().Add(time.Duration(float64(time.Since(begin)) / maxReadShare))
+	r.next = time.Now().Add(time.Duration(float64(time.Since(begin)) / maxReadTimeFraction))
 }
 
 // ReadWithLogs reads the run folder dir of a program other than lockstep, with the logs of its

@@ -8,10 +8,10 @@ import (
 	"lockstep/pkg/monitor"
 )
 
-// RecordUsage records the CPU, memory and network usage of a program other than lockstep in the run
+// RecordResourceUsage records the CPU, memory and network usage of a program other than lockstep in the run
 // folder dir. roots contains the pid of each rank's process, whose descendants are included. If something
 // cannot be recorded, it calls note with the error, and the run continues. The caller must call stop.
-func RecordUsage(dir string, roots map[int]int, note func(error)) (stop func()) {
+func RecordResourceUsage(dir string, roots map[int]int, note func(error)) (stop func()) {
 	stop = func() {}
 	on, err := monitor.UsageEnabled(os.Getenv)
 	if err != nil {

@@ -15,7 +15,7 @@ func TestUsageIsNotRecorded(t *testing.T) {
 		t.Skip("this machine measures no usage")
 	}
 	var notes []error
-	stop := RecordUsage(filepath.Join(t.TempDir(), "missing"), map[int]int{0: 1}, func(err error) { notes = append(notes, err) })
+	stop := RecordResourceUsage(filepath.Join(t.TempDir(), "missing"), map[int]int{0: 1}, func(err error) { notes = append(notes, err) })
 	stop()
 	if len(notes) == 0 {
 		t.Fatal("got no note that the usage is not recorded")

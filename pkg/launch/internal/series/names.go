@@ -12,9 +12,9 @@ var plainNamePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 // ._-.
 func IsPlain(name string) bool { return plainNamePattern.MatchString(name) }
 
-// PlainName derives a plain name from the path of a file: the file's name without folder and
+// PlainNameFromPath derives a plain name from the path of a file: the file's name without folder and
 // extension, with other characters replaced, or "run" if nothing remains.
-func PlainName(path string) string {
+func PlainNameFromPath(path string) string {
 	base := filepath.Base(path)
 	base = strings.TrimSuffix(base, filepath.Ext(base))
 	base = strings.TrimLeft(notPlain.ReplaceAllString(base, "-"), "._-")
@@ -37,9 +37,9 @@ func ProgramName(command []string) string {
 				break // the next argument is code, not a file name
 			}
 			if !strings.HasPrefix(arg, "-") {
-				return PlainName(arg)
+				return PlainNameFromPath(arg)
 			}
 		}
 	}
-	return PlainName(command[0])
+	return PlainNameFromPath(command[0])
 }

@@ -11,8 +11,8 @@ import (
 	"lockstep/pkg/strategy"
 )
 
-// Axes contains the fields of a sweep that determine its series.
-type Axes struct {
+// SweepAxes contains the fields of a sweep that determine its series.
+type SweepAxes struct {
 	Series     string   // the name of the only series, or the first part of the names; may be empty with Strategies
 	Strategies []string // each with its options, as strategy.Parse describes
 	Vary       []string // each key=value,value…
@@ -29,7 +29,7 @@ type Variant struct {
 // Variants returns the series, one for each combination of the strategies and the values in Vary.
 // The strategy changes slowest, then the value of the first key in Vary. Without Strategies and
 // Vary there is one series.
-func (a Axes) Variants() []Variant {
+func (a SweepAxes) Variants() []Variant {
 	all := []Variant{{Series: a.Series}}
 	if len(a.Strategies) > 0 {
 		all = nil
@@ -45,7 +45,7 @@ func (a Axes) Variants() []Variant {
 		all = append(all, Variant{Series: series, Set: []string{"strategy=" + c.YAML()}, Label: name})
 	}
 	for _, vary := range a.Vary {
-		key, values := splitVary(vary)
+		key, values := parseVaryAssignment(vary)
 		_, short, _ := cutLast(key, ".")
 		var next []Variant
 		for _, v := range all {
@@ -71,13 +71,13 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return "", s, false
 }
 
-func splitVary(vary string) (key string, values []string) {
+func parseVaryAssignment(vary string) (key string, values []string) {
 	key, list, _ := strings.Cut(vary, "=")
 	return key, strings.Split(list, ",")
 }
 
 // Validate returns an error if the series cannot be made, or if a setting is both set and varied.
-func (a Axes) Validate() error {
+func (a SweepAxes) Validate() error {
 	if err := a.validateStrategies(); err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (a Axes) Validate() error {
 
 // validateStrategies returns an error if Strategies contains an invalid or a duplicate strategy, or
 // if Set or Vary also contains a key of the strategy.
-func (a Axes) validateStrategies() error {
+func (a SweepAxes) validateStrategies() error {
 	var listed []map[string]any // the settings of each strategy, including defaults
 	for _, text := range a.Strategies {
 		c, err := strategy.Parse(text)
@@ -112,12 +112,12 @@ func (a Axes) validateStrategies() error {
 
 // validateVary returns an error if an element of Vary has no values or an empty value, if its key
 // is also in Set, or if two series would have the same name.
-func (a Axes) validateVary() error {
+func (a SweepAxes) validateVary() error {
 	for _, vary := range a.Vary {
-		if err := ValidateKey("vary", vary, "key=value,value"); err != nil {
+		if err := ValidateAssignmentKey("vary", vary, "key=value,value"); err != nil {
 			return err
 		}
-		key, values := splitVary(vary)
+		key, values := parseVaryAssignment(vary)
 		for _, v := range values {
 			if v == "" {
 				return fmt.Errorf("vary %q: got an empty value, want key=value,value", vary)
@@ -139,7 +139,7 @@ func (a Axes) validateVary() error {
 	return nil
 }
 
-func (a Axes) describeVariants() string {
+func (a SweepAxes) describeVariants() string {
 	var parts []string
 	if len(a.Strategies) > 0 {
 		parts = append(parts, "strategies "+strings.Join(a.Strategies, ","))
@@ -150,9 +150,9 @@ func (a Axes) describeVariants() string {
 	return strings.Join(parts, ", ")
 }
 
-// ValidateKey checks the key of assignment, an element of Set or Vary. what is "set" or "vary", and
+// ValidateAssignmentKey checks the key of assignment, an element of Set or Vary. what is "set" or "vary", and
 // want is the expected form.
-func ValidateKey(what, assignment, want string) error {
+func ValidateAssignmentKey(what, assignment, want string) error {
 	switch key, _, ok := strings.Cut(assignment, "="); {
 	case !ok || key == "":
 		return fmt.Errorf("%s %q: expected %s", what, assignment, want)

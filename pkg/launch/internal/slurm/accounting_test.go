@@ -104,7 +104,7 @@ func TestReasonsWithAccounting(t *testing.T) {
 			t.Errorf("%s: got job %+v, want its times", tt.name, j)
 		}
 	}
-	j := await(t, TaskID(array, 1), Job.HasEnded)
+	j := await(t, ArrayTaskID(array, 1), Job.HasEnded)
 	if got, want := j.DescribeEnd(""), "canceled by "+me.Username; got != want || j.Nodes != "" {
 		t.Errorf("waiting task: got %q of %+v, want %q", got, j, want)
 	}

@@ -9,8 +9,8 @@ import (
 	"lockstep/pkg/internal/topology"
 )
 
-// TaskID returns the id of a task of a job array, such as 17_3. array is the id of the array.
-func TaskID(array string, task int) string { return array + "_" + strconv.Itoa(task) }
+// ArrayTaskID returns the id of a task of a job array, such as 17_3. array is the id of the array.
+func ArrayTaskID(array string, task int) string { return array + "_" + strconv.Itoa(task) }
 
 // IsArrayTask reports whether id is the id of a task of a job array.
 func IsArrayTask(id string) bool { return strings.Contains(id, "_") }
@@ -45,7 +45,7 @@ func ShortenIDs(ids []string) []string {
 		switch list := tasks[job]; len(list) {
 		case 0:
 		case 1:
-			all[i] = TaskID(job, list[0])
+			all[i] = ArrayTaskID(job, list[0])
 		default:
 			all[i] = fmt.Sprintf("%s_[%s]", job, topology.FormatCPUList(slices.Compact(slices.Sorted(slices.Values(list)))))
 		}
@@ -53,9 +53,9 @@ func ShortenIDs(ids []string) []string {
 	return all
 }
 
-// expandID returns the ids of all tasks in a text such as 17_[0-3,7] or 17_[0-9%2], by which Slurm
+// expandArrayTaskID returns the ids of all tasks in a text such as 17_[0-3,7] or 17_[0-9%2], by which Slurm
 // reports tasks that have not started, or any other id unchanged.
-func expandID(id string) []string {
+func expandArrayTaskID(id string) []string {
 	job, list, ok := strings.Cut(id, "_[")
 	list, _, _ = strings.Cut(strings.TrimSuffix(list, "]"), "%") // %2: at most two at a time
 	if !ok {
@@ -73,7 +73,7 @@ func expandID(id string) []string {
 			return []string{id}
 		}
 		for task := first; task <= last; task++ {
-			all = append(all, TaskID(job, task))
+			all = append(all, ArrayTaskID(job, task))
 		}
 	}
 	return all

@@ -17,7 +17,7 @@ const sinfoFields = "%R|%a|%D|%c|%G|%l|%P|%m"
 
 // ReadCluster returns the partitions and reservations of the cluster.
 func (c Client) ReadCluster(ctx context.Context) (*site.Cluster, error) {
-	text, err := c.run(ctx, "sinfo", "--noheader", "--format="+sinfoFields)
+	text, err := c.runCommand(ctx, "sinfo", "--noheader", "--format="+sinfoFields)
 	if err != nil {
 		return nil, err
 	}
@@ -25,7 +25,7 @@ func (c Client) ReadCluster(ctx context.Context) (*site.Cluster, error) {
 	if cluster.Partitions, err = parseSinfo(text); err != nil {
 		return nil, err
 	}
-	if text, err = c.run(ctx, "scontrol", "--oneliner", "show", "reservation"); err != nil {
+	if text, err = c.runCommand(ctx, "scontrol", "--oneliner", "show", "reservation"); err != nil {
 		return nil, err
 	}
 	cluster.Reservations = parseReservations(text)

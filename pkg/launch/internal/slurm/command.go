@@ -31,8 +31,8 @@ var ErrNoAnswer = errors.New("the Slurm controller does not answer")
 
 const noAnswerAdvice = "jobs that are waiting or running continue: repeat this in some minutes, and if the command sinfo gets no answer either, tell the site's support"
 
-// run runs a command and returns its standard output. The error contains its standard error.
-func (c Client) run(ctx context.Context, name string, args ...string) (string, error) {
+// runCommand runs a command and returns its standard output. The error contains its standard error.
+func (c Client) runCommand(ctx context.Context, name string, args ...string) (string, error) {
 	timeout := cmp.Or(c.Timeout, DefaultTimeout)
 	if path := os.Getenv("SLURM_CONF"); path != "" { // without this file, a command waits for a minute
 		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {

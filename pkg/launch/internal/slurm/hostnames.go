@@ -11,6 +11,6 @@ func (c Client) ExpandHostNames(ctx context.Context, list string) ([]string, err
 	if list == "" {
 		return nil, nil
 	}
-	text, err := c.run(ctx, "scontrol", "show", "hostnames", list)
+	text, err := c.runCommand(ctx, "scontrol", "show", "hostnames", list)
 	return strings.Fields(text), err
 }

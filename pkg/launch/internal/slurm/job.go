@@ -33,7 +33,7 @@ const (
 	stateFailed    = "FAILED"
 )
 
-func endStates() []string {
+func terminalJobStates() []string {
 	return []string{
 		stateCompleted, stateFailed, stateCanceled, "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY", "REVOKED",
 	}
@@ -43,7 +43,7 @@ func endStates() []string {
 func (j Job) IsKnown() bool { return j.State != "" }
 
 // HasEnded reports whether the job has ended and does not start again.
-func (j Job) HasEnded() bool { return slices.Contains(endStates(), j.State) }
+func (j Job) HasEnded() bool { return slices.Contains(terminalJobStates(), j.State) }
 
 // Succeeded reports whether the job's script ended with exit code 0.
 func (j Job) Succeeded() bool { return j.State == stateCompleted }

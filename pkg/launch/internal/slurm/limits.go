@@ -26,11 +26,11 @@ const (
 // AddAccounts adds nothing if Slurm has no accounting or does not enforce it. It reads only limits
 // on the resources in package site; Slurm applies all others at submission.
 func (c Client) AddAccounts(ctx context.Context, cluster *site.Cluster) error {
-	text, err := c.run(ctx, "scontrol", "show", "config")
+	text, err := c.runCommand(ctx, "scontrol", "show", "config")
 	if err != nil {
 		return err
 	}
-	enforced := strings.Split(configValue(text, "AccountingStorageEnforce"), ",")
+	enforced := strings.Split(parseConfigValue(text, "AccountingStorageEnforce"), ",")
 	if !slices.Contains(enforced, "associations") { // limits and qos imply it
 		return nil
 	}
@@ -46,7 +46,7 @@ func (c Client) AddAccounts(ctx context.Context, cluster *site.Cluster) error {
 		return err
 	}
 	if slices.Contains(enforced, "limits") {
-		if err := c.addLimits(ctx, cluster, accounts, qos); err != nil {
+		if err := c.addResourceLimits(ctx, cluster, accounts, qos); err != nil {
 			return err
 		}
 	} else {
@@ -58,7 +58,7 @@ func (c Client) AddAccounts(ctx context.Context, cluster *site.Cluster) error {
 	return nil
 }
 
-func configValue(text, name string) string {
+func parseConfigValue(text, name string) string {
 	for line := range strings.Lines(text) {
 		key, value, ok := strings.Cut(line, "=")
 		if ok && strings.TrimSpace(key) == name {
@@ -70,16 +70,16 @@ func configValue(text, name string) string {
 
 // runSacctmgr runs sacctmgr show and returns its rows, each of which has the given columns.
 func (c Client) runSacctmgr(ctx context.Context, columns string, args ...string) ([][]string, error) {
-	text, err := c.run(ctx, "sacctmgr", append(append([]string{"--noheader", "--parsable2", "show"}, args...), "format="+columns)...)
+	text, err := c.runCommand(ctx, "sacctmgr", append(append([]string{"--noheader", "--parsable2", "show"}, args...), "format="+columns)...)
 	if err != nil {
 		return nil, err
 	}
-	return parseRows("sacctmgr", text, columns)
+	return parseOutputRows("sacctmgr", text, columns)
 }
 
-// parseRows splits text, the output of a command, into lines and columns. It returns an error if a
+// parseOutputRows splits text, the output of a command, into lines and columns. It returns an error if a
 // line does not have the given columns.
-func parseRows(command, text, columns string) ([][]string, error) {
+func parseOutputRows(command, text, columns string) ([][]string, error) {
 	var rows [][]string
 	for line := range strings.Lines(text) {
 		row := strings.Split(strings.TrimRight(line, "\n"), fieldSeparator)
@@ -115,8 +115,8 @@ func parseAccounts(rows [][]string) (accounts []site.Account, qos []string) {
 		}
 		owner := "your account " + a.Name
 		a.Limits = slices.Concat(
-			parseTRESLimits(owner, site.PerJob, f[5]), timeLimit(owner, f[6]), parseJobLimit(owner, site.PerUser, f[7]),
-			groupLimits(owner, site.PerUser, f[8], f[9]),
+			parseTRESLimits(owner, site.PerJob, f[5]), parseJobTimeLimit(owner, f[6]), parseJobLimit(owner, site.PerUser, f[7]),
+			parseGroupLimits(owner, site.PerUser, f[8], f[9]),
 		)
 		accounts, qos = append(accounts, a), append(qos, defaultQOS(f[3], strings.Split(f[4], ",")))
 	}
@@ -137,10 +137,10 @@ func defaultQOS(given string, all []string) string {
 	return ""
 }
 
-// addLimits adds to each account the limits of its parents and of its default QOS, and the number
+// addResourceLimits adds to each account the limits of its parents and of its default QOS, and the number
 // of the user's jobs. To the partitions of cluster it adds the limits of their QOS.
-func (c Client) addLimits(ctx context.Context, cluster *site.Cluster, accounts []site.Account, qos []string) error {
-	text, err := c.run(ctx, "scontrol", "--oneliner", "show", "partition")
+func (c Client) addResourceLimits(ctx context.Context, cluster *site.Cluster, accounts []site.Account, qos []string) error {
+	text, err := c.runCommand(ctx, "scontrol", "--oneliner", "show", "partition")
 	if err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (c Client) addLimits(ctx context.Context, cluster *site.Cluster, accounts [
 			return err
 		}
 		for i := range accounts {
-			ofQOS[i] = qosLimits(qosOwner(accounts[i].Name, qos[i]), qos[i], rows)
+			ofQOS[i] = qosLimits(describeQOSOwner(accounts[i].Name, qos[i]), qos[i], rows)
 			accounts[i].OverridesPartitions = slices.ContainsFunc(rows, func(f []string) bool { return f[0] == qos[i] && strings.Contains(f[9], "OverPartQOS") })
 		}
 		for i, p := range cluster.Partitions {
@@ -161,11 +161,11 @@ func (c Client) addLimits(ctx context.Context, cluster *site.Cluster, accounts [
 			cluster.Partitions[i].Limits = qosLimits("QOS "+q+" of partition "+p.Name, q, rows)
 		}
 	}
-	groups, err := c.readGroups(ctx, accounts)
+	groups, err := c.readAccountRows(ctx, accounts)
 	if err != nil {
 		return err
 	}
-	if text, err = c.run(ctx, "squeue", "--me", "--array", "--noheader", "--format=%a"); err != nil {
+	if text, err = c.runCommand(ctx, "squeue", "--me", "--array", "--noheader", "--format=%a"); err != nil {
 		return err
 	}
 	for i := range accounts {
@@ -199,8 +199,8 @@ func parsePartitionQOS(text string) map[string]string {
 	return all
 }
 
-// readGroups returns rows with groupColumns of accounts and of all their parents, by name.
-func (c Client) readGroups(ctx context.Context, accounts []site.Account) (map[string][]string, error) {
+// readAccountRows returns rows with groupColumns of accounts and of all their parents, by name.
+func (c Client) readAccountRows(ctx context.Context, accounts []site.Account) (map[string][]string, error) {
 	var missing []string
 	for _, a := range accounts {
 		missing = append(missing, a.Name)
@@ -225,20 +225,20 @@ func (c Client) readGroups(ctx context.Context, accounts []site.Account) (map[st
 }
 
 // parentLimits returns the limits on all users of an account together, and those of its parents.
-// groups is the result of readGroups.
+// groups is the result of readAccountRows.
 func parentLimits(account string, groups map[string][]string) []site.Limit {
 	var all []site.Limit
 	owner := "your account " + account
 	for f := groups[account]; f != nil; f = groups[f[1]] {
-		all = append(all, groupLimits(owner, site.ForAll, f[2], f[3])...)
+		all = append(all, parseGroupLimits(owner, site.ForAll, f[2], f[3])...)
 		owner = fmt.Sprintf("account %s, to which your account %s belongs,", f[1], account)
 	}
 	return all
 }
 
-// qosOwner returns what messages call the QOS of an account. If the QOS has the account's name, as
+// describeQOSOwner returns what messages call the QOS of an account. If the QOS has the account's name, as
 // class-limits creates it, messages name only the account.
-func qosOwner(account, qos string) string {
+func describeQOSOwner(account, qos string) string {
 	if qos == account {
 		return "your account " + account
 	}
@@ -254,12 +254,12 @@ func qosLimits(owner, qos string, rows [][]string) []site.Limit {
 	f := rows[i]
 	return slices.Concat(
 		parseTRESLimits(owner, site.PerJob, f[1]), parseTRESLimits(owner, site.PerUser, f[2]), parseTRESLimits(owner, site.ForAll, f[3]),
-		timeLimit(owner, f[4]), parseJobLimit(owner, site.PerUser, f[5]), parseJobLimit(owner, site.ForAll, f[6]),
-		groupLimits(owner, site.ForAll, f[7], f[8]),
+		parseJobTimeLimit(owner, f[4]), parseJobLimit(owner, site.PerUser, f[5]), parseJobLimit(owner, site.ForAll, f[6]),
+		parseGroupLimits(owner, site.ForAll, f[7], f[8]),
 	)
 }
 
-func groupLimits(owner string, scope site.Scope, tres, jobs string) []site.Limit {
+func parseGroupLimits(owner string, scope site.Scope, tres, jobs string) []site.Limit {
 	all := append(parseTRESLimits(owner, scope, tres), parseJobLimit(owner, scope, jobs)...)
 	for i := range all {
 		all[i].Group = true
@@ -289,8 +289,8 @@ func parseJobLimit(owner string, scope site.Scope, text string) []site.Limit {
 	return []site.Limit{{Owner: owner, Scope: scope, Resource: site.ResourceJob, Count: n}}
 }
 
-// timeLimit parses the longest time limit that a job may have. It returns nil if text has no limit.
-func timeLimit(owner, text string) []site.Limit {
+// parseJobTimeLimit parses the longest time limit that a job may have. It returns nil if text has no limit.
+func parseJobTimeLimit(owner, text string) []site.Limit {
 	limit := parseTimeLimit(text)
 	if limit == 0 {
 		return nil

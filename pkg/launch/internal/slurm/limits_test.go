@@ -11,7 +11,7 @@ import (
 
 // TestParseLimits reads rows that sacctmgr 22.05 has printed.
 func TestParseLimits(t *testing.T) {
-	rows, err := parseRows("sacctmgr", "ml|ml||ml|ml|node=3||5|cpu=30|\nml|night||||||||\nml|gpu|devel||normal|||||\nml|root|||normal,high||1-00:00:00|||\n", userColumns)
+	rows, err := parseOutputRows("sacctmgr", "ml|ml||ml|ml|node=3||5|cpu=30|\nml|night||||||||\nml|gpu|devel||normal|||||\nml|root|||normal,high||1-00:00:00|||\n", userColumns)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,7 +31,7 @@ func TestParseLimits(t *testing.T) {
 	if !slices.Equal(qos, []string{"ml", "", "", "normal"}) {
 		t.Errorf("got QOS %q", qos)
 	}
-	rows, err = parseRows("sacctmgr", "ml||cpu=8,gres/gpu=2,mem=1000M||00:30:00|3||gres/gpu=6||DenyOnLimit,OverPartQOS\n", qosColumns)
+	rows, err = parseOutputRows("sacctmgr", "ml||cpu=8,gres/gpu=2,mem=1000M||00:30:00|3||gres/gpu=6||DenyOnLimit,OverPartQOS\n", qosColumns)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,10 +42,10 @@ func TestParseLimits(t *testing.T) {
 		{Owner: owner, Scope: site.PerUser, Resource: site.ResourceJob, Count: 3},
 		{Owner: owner, Scope: site.ForAll, Resource: site.ResourceGPU, Count: 6, Group: true},
 	}
-	if got := qosLimits(qosOwner("ml", "ml"), "ml", rows); !slices.Equal(got, want) {
+	if got := qosLimits(describeQOSOwner("ml", "ml"), "ml", rows); !slices.Equal(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
-	if got := qosOwner("other", "ml"); got != "QOS ml of your account other" {
+	if got := describeQOSOwner("other", "ml"); got != "QOS ml of your account other" {
 		t.Errorf("got owner %q", got)
 	}
 	groups := map[string][]string{"ml": {"ml", "dept", "gres/gpu=1", ""}, "dept": {"dept", "root", "cpu=5", "7"}, "root": {"root", "", "node=9", ""}}
@@ -63,7 +63,7 @@ func TestParseLimits(t *testing.T) {
 	if got := parsePartitionQOS(text); !maps.Equal(got, map[string]string{"devel": "short"}) {
 		t.Errorf("got %v, want only the QOS of devel", got)
 	}
-	if _, err := parseRows("sacctmgr", "ml|8\n", qosColumns); err == nil {
+	if _, err := parseOutputRows("sacctmgr", "ml|8\n", qosColumns); err == nil {
 		t.Error("got no error for a row with two columns")
 	}
 }

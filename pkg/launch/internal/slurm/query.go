@@ -35,7 +35,7 @@ func (c Client) QueryJobs(ctx context.Context, ids []string) (map[string]Job, er
 		format = append(format, f+":"+fieldSeparator)
 	}
 	// --array prints a line for each task of an array, also for tasks that wait.
-	text, err := c.run(ctx, "squeue", "--noheader", "--states=all", "--array", "--jobs="+strings.Join(parentJobIDs(ids), ","), "--Format="+strings.Join(format, ","))
+	text, err := c.runCommand(ctx, "squeue", "--noheader", "--states=all", "--array", "--jobs="+strings.Join(parentJobIDs(ids), ","), "--Format="+strings.Join(format, ","))
 	var refused *CommandError
 	if err != nil && !(errors.As(err, &refused) && strings.Contains(refused.Message, "Invalid job id")) {
 		return nil, err
@@ -58,7 +58,7 @@ func (c Client) QueryJobs(ctx context.Context, ids []string) (map[string]Job, er
 	if len(ended) == 0 {
 		return jobs, nil
 	}
-	text, err = c.run(ctx, "sacct", "--noheader", "--parsable2", "--allocations", "--jobs="+strings.Join(parentJobIDs(ended), ","), "--format="+strings.Join(sacctFields, ","))
+	text, err = c.runCommand(ctx, "sacct", "--noheader", "--parsable2", "--allocations", "--jobs="+strings.Join(parentJobIDs(ended), ","), "--format="+strings.Join(sacctFields, ","))
 	if err != nil {
 		return jobs, nil // accounting is disabled, or does not answer: squeue's answer counts
 	}
@@ -119,7 +119,7 @@ func parseSacct(text string) ([]Job, error) {
 		if j.Nodes == "None assigned" {
 			j.Nodes = ""
 		}
-		for _, id := range expandID(f[0]) {
+		for _, id := range expandArrayTaskID(f[0]) {
 			j.ID = id
 			all = append(all, j)
 		}

@@ -9,7 +9,7 @@ import (
 // JobsByScript returns the waiting and running jobs and job arrays of this user, by the path of the
 // submitted script. If a script was submitted several times, the newest job counts.
 func (c Client) JobsByScript(ctx context.Context) (map[string]string, error) {
-	text, err := c.run(ctx, "squeue", "--noheader", "--me", "--Format=ArrayJobID:"+fieldSeparator+",Command:"+fieldSeparator)
+	text, err := c.runCommand(ctx, "squeue", "--noheader", "--me", "--Format=ArrayJobID:"+fieldSeparator+",Command:"+fieldSeparator)
 	if err != nil {
 		return nil, err
 	}

@@ -307,7 +307,7 @@ func TestExpandID(t *testing.T) {
 		{"17_[0-99999999999]", "17_[0-99999999999]"},
 	}
 	for _, tt := range tests {
-		if got := strings.Join(expandID(tt.id), " "); got != tt.want {
+		if got := strings.Join(expandArrayTaskID(tt.id), " "); got != tt.want {
 			t.Errorf("%s: got %s, want %s", tt.id, got, tt.want)
 		}
 	}

@@ -20,7 +20,7 @@ func SubmitCommand(path string) []string {
 // stop when ctx ends: Slurm may already have accepted the job, and its id would be lost.
 func (c Client) Submit(ctx context.Context, path string) (id string, err error) {
 	command := SubmitCommand(path)
-	text, err := c.run(context.WithoutCancel(ctx), command[0], command[1:]...)
+	text, err := c.runCommand(context.WithoutCancel(ctx), command[0], command[1:]...)
 	if err != nil {
 		var refused *CommandError
 		if errors.As(err, &refused) {
@@ -63,11 +63,11 @@ func (c Client) Cancel(ctx context.Context, ids []string, atOnce bool) error {
 	short := ShortenIDs(ids)
 	if atOnce {
 		// scancel fails with --signal if a job has ended.
-		if _, err := c.run(ctx, "scancel", append([]string{"--quiet", "--signal=KILL", "--full"}, short...)...); errors.Is(err, ErrNoAnswer) {
+		if _, err := c.runCommand(ctx, "scancel", append([]string{"--quiet", "--signal=KILL", "--full"}, short...)...); errors.Is(err, ErrNoAnswer) {
 			return fmt.Errorf("cancel jobs %s: %w", strings.Join(short, ", "), err)
 		}
 	}
-	if _, err := c.run(ctx, "scancel", append([]string{"--quiet"}, short...)...); err != nil {
+	if _, err := c.runCommand(ctx, "scancel", append([]string{"--quiet"}, short...)...); err != nil {
 		return fmt.Errorf("cancel jobs %s: %w", strings.Join(short, ", "), err)
 	}
 	return nil

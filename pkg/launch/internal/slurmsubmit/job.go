@@ -25,8 +25,8 @@ const (
 	exitName        = "job.exit" // exit code of the job script, if the job executes several runs
 )
 
-// JobSet describes the jobs of one sweep.
-type JobSet struct {
+// SweepJobs describes the jobs of one sweep.
+type SweepJobs struct {
 	ID      string // of the submission; the same as that of the sweep's record
 	Site    string // name of the site profile
 	Profile *site.Profile
@@ -57,10 +57,10 @@ type Run struct {
 	script string   // text of the job script
 }
 
-// CompleteJob returns the job of r with everything that is common to the runs of a sweep: the
+// AddCommonSettings returns the job of r with everything that is common to the runs of a sweep: the
 // workers' environment variables, their logs, and the check for withdrawn submissions. j already
 // has the command of a worker process.
-func (b *JobSet) CompleteJob(j site.Job, r *Run) site.Job {
+func (b *SweepJobs) AddCommonSettings(j site.Job, r *Run) site.Job {
 	j.Environment = []string{"LOCKSTEP_RUN=" + r.Dir, "LOCKSTEP_SEED=" + strconv.FormatInt(r.Seed, 10)}
 	if len(r.Command) > 0 {
 		// Makes srun end the other tasks if one fails. Lockstep's own workers notice it themselves.
@@ -71,8 +71,8 @@ func (b *JobSet) CompleteJob(j site.Job, r *Run) site.Job {
 	return j
 }
 
-// SetScript sets the job script of r from the result of CompleteJob. It writes no file.
-func (b *JobSet) SetScript(j site.Job, r *Run) (err error) {
+// SetJobScript sets the job script of r from the result of AddCommonSettings. It writes no file.
+func (b *SweepJobs) SetJobScript(j site.Job, r *Run) (err error) {
 	r.job = j
 	if r.script, err = b.Profile.Script(j); err == nil {
 		r.script += requeueCommands
@@ -83,11 +83,11 @@ func (b *JobSet) SetScript(j site.Job, r *Run) (err error) {
 // withdrawalCheck returns the first lines of a job script, which end the job if its submission was
 // withdrawn: the controller may accept a job after sbatch has stopped waiting for the answer, when
 // the run may have been submitted again.
-func (b *JobSet) withdrawalCheck(r *Run) string {
+func (b *SweepJobs) withdrawalCheck(r *Run) string {
 	return fmt.Sprintf(`if ! grep -qF %s %s; then
   echo "nothing to do: the submission of this job was withdrawn, and the run has no job or a later one"
   exit 1
-fi`, process.QuoteArgument(fmt.Sprintf("%q: %q", "submission", b.ID)), process.QuoteArgument(filepath.Join(r.Dir, descriptionName)))
+fi`, process.QuoteShellArgument(fmt.Sprintf("%q: %q", "submission", b.ID)), process.QuoteShellArgument(filepath.Join(r.Dir, descriptionName)))
 }
 
 // requeueCommands are the last lines of each job script. If the workers saved the run because the
@@ -104,18 +104,18 @@ exit "$status"
 // sysexits.h.
 const ExitRequeue = 75
 
-// OutputPath returns the path of the file with the output of a run's job script. dir is the run
+// JobOutputPath returns the path of the file with the output of a run's job script. dir is the run
 // folder, and id the id of the job. The outputs of all tasks of a job array are in one folder.
-func OutputPath(dir, id string) string {
+func JobOutputPath(dir, id string) string {
 	if slurm.IsArrayTask(id) {
 		dir = filepath.Join(filepath.Dir(dir), queue.RecordsFolder)
 	}
-	return filepath.Join(dir, OutputName(id))
+	return filepath.Join(dir, JobOutputName(id))
 }
 
-// OutputName returns the file name of the job script's output. id is the id of the job, or Slurm's
+// JobOutputName returns the file name of the job script's output. id is the id of the job, or Slurm's
 // pattern for it: %j, or %A_%a for a task of an array.
-func OutputName(id string) string { return "slurm-" + id + ".out" }
+func JobOutputName(id string) string { return "slurm-" + id + ".out" }
 
 // jobDescription describes the job of a run, in the run folder.
 type jobDescription struct {
@@ -172,7 +172,7 @@ func readDescription(dir string) (jobDescription, error) {
 	return f, nil
 }
 
-func (b *JobSet) writeDescription(r *Run) error {
+func (b *SweepJobs) writeDescription(r *Run) error {
 	text, err := json.MarshalIndent(jobDescription{
 		Job: r.ID, Site: b.Site, Study: b.Study, Series: r.Series, Workers: r.Workers, Nodes: r.job.Nodes, Seed: r.Seed,
 		Threads: b.Threads, Command: r.Command, GPUs: r.GPUs, OneProcess: r.IsOneProcess, TFConfig: r.TFConfig, Profiler: r.Profiler, Submission: b.ID,

@@ -20,7 +20,7 @@ const workerLogCommand = `r=${OMPI_COMM_WORLD_RANK:-${PMI_RANK:-${SLURM_PROCID:-
 // setWorkerLogs gives each worker process of j, the job of r, its own log, named after the first
 // rank of the process. srun can write these logs itself; for other commands, such as mpirun,
 // workerLogCommand does.
-func (b *JobSet) setWorkerLogs(j *site.Job, r *Run) {
+func (b *SweepJobs) setWorkerLogs(j *site.Job, r *Run) {
 	if r.Ranks > 1 || !b.Profile.StartsBySrun(*j) {
 		j.Command = append([]string{"bash", "-c", workerLogCommand, r.Dir, strconv.Itoa(r.Ranks)}, j.Command...)
 		return

@@ -43,7 +43,7 @@ func FindLostJobs(ctx context.Context, client slurm.Client, dirs []string) (map[
 			list, err := os.ReadFile(name + ".txt")
 			if task := slices.Index(strings.Split(string(list), "\n"), dir); err == nil && task >= 0 {
 				if found[dir] = id; strings.HasPrefix(path, prefix+arrayPrefix) {
-					found[dir] = slurm.TaskID(id, task)
+					found[dir] = slurm.ArrayTaskID(id, task)
 				}
 			}
 		}
@@ -51,9 +51,9 @@ func FindLostJobs(ctx context.Context, client slurm.Client, dirs []string) (map[
 	return found, nil
 }
 
-// HasJobs reports whether a launcher has submitted a run in the study's folder to Slurm, or was
+// HasSubmittedJobs reports whether a launcher has submitted a run in the study's folder to Slurm, or was
 // about to.
-func HasJobs(study string) bool {
+func HasSubmittedJobs(study string) bool {
 	paths, err := filepath.Glob(filepath.Join(queue.EscapeGlob(study), "*", descriptionName))
 	return err == nil && len(paths) > 0
 }

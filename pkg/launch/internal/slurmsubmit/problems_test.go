@@ -7,7 +7,7 @@ import (
 
 // TestProblems: the runs with one problem are named together, in place of a line for each.
 func TestProblems(t *testing.T) {
-	var p Problems
+	var p RunProblems
 	for _, run := range []string{"n1", "n2", "n3", "n4", "n5"} {
 		p.Add(run, "no account")
 	}

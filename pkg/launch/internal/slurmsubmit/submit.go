@@ -57,7 +57,7 @@ func (n Submission) describe(b *strings.Builder) {
 		}
 		fmt.Fprintf(b, "\n# would write the list of these %d run folders to %s, and the script of %s to %s\n%s\n", len(n.Runs), n.list, what, n.script, n.text)
 	}
-	fmt.Fprintf(b, "# and submit it:\n# %s\n\n", strings.Join(slurm.SubmitCommand(process.QuoteArgument(n.script)), " "))
+	fmt.Fprintf(b, "# and submit it:\n# %s\n\n", strings.Join(slurm.SubmitCommand(process.QuoteShellArgument(n.script)), " "))
 }
 
 // Submissions shows submissions in a notebook before they are submitted, each script collapsed.
@@ -94,7 +94,7 @@ func (n Submission) String() string {
 // PlanSubmissions groups the given runs into submissions; each run must have a job script. Runs
 // that need the same resources become one job array of at most size tasks, even if other runs are
 // between them. A size of 0 means defaultArraySize.
-func (b *JobSet) PlanSubmissions(given []*Run, size int) (Submissions, error) {
+func (b *SweepJobs) PlanSubmissions(given []*Run, size int) (Submissions, error) {
 	size = cmp.Or(size, defaultArraySize)
 	var all Submissions
 	var resources []site.Job // of each submission
@@ -129,26 +129,26 @@ func (b *JobSet) PlanSubmissions(given []*Run, size int) (Submissions, error) {
 
 // makeArray turns n into a job array. number counts the arrays of the sweep. j is the job of n's
 // runs, without the fields in which they differ.
-func (b *JobSet) makeArray(n *Submission, number int, j site.Job) (err error) {
+func (b *SweepJobs) makeArray(n *Submission, number int, j site.Job) (err error) {
 	folder := filepath.Join(b.Dir, queue.RecordsFolder)
 	name := filepath.Join(folder, fmt.Sprintf("%s-%s%d", b.ID, arrayPrefix, number))
 	n.script, n.list, n.isArray = name+".sh", name+".txt", true
 	j.Name = fmt.Sprintf("%s-n%d", b.Study, n.Runs[0].Workers)
-	j.Folder, j.Output, j.Array = folder, OutputName("%A_%a"), fmt.Sprintf("0-%d", len(n.Runs)-1)
+	j.Folder, j.Output, j.Array = folder, JobOutputName("%A_%a"), fmt.Sprintf("0-%d", len(n.Runs)-1)
 	n.text, err = b.Profile.ArrayScript(j, n.list, scriptName)
 	return err
 }
 
 // PlanOneJob returns the submission of a single job that executes the given runs one after another.
 // Each run must have a job script. j is a job with the resources of the largest run.
-func (b *JobSet) PlanOneJob(given []*Run, j site.Job) (Submissions, error) {
+func (b *SweepJobs) PlanOneJob(given []*Run, j site.Job) (Submissions, error) {
 	if len(given) == 0 {
 		return nil, nil
 	}
 	folder := filepath.Join(b.Dir, queue.RecordsFolder)
 	name := filepath.Join(folder, b.ID+"-job")
 	n := Submission{Runs: given, script: name + ".sh", list: name + ".txt"}
-	j.Name, j.Folder, j.Output, j.Part = b.Study, folder, OutputName("%j"), false
+	j.Name, j.Folder, j.Output, j.Part = b.Study, folder, JobOutputName("%j"), false
 	var err error
 	n.text, err = b.Profile.SequenceScript(j, n.list, scriptName, exitName)
 	return Submissions{n}, err
@@ -156,7 +156,7 @@ func (b *JobSet) PlanOneJob(given []*Run, j site.Job) (Submissions, error) {
 
 // Submit submits all. On failure, it cancels the jobs that it has submitted and removes the files
 // that it has written.
-func (b *JobSet) Submit(ctx context.Context, client slurm.Client, all Submissions) error {
+func (b *SweepJobs) Submit(ctx context.Context, client slurm.Client, all Submissions) error {
 	for i, n := range all {
 		err := context.Cause(ctx)
 		if err != nil {
@@ -171,7 +171,7 @@ func (b *JobSet) Submit(ctx context.Context, client slurm.Client, all Submission
 	return nil
 }
 
-func (b *JobSet) submitOne(ctx context.Context, client slurm.Client, n Submission) error {
+func (b *SweepJobs) submitOne(ctx context.Context, client slurm.Client, n Submission) error {
 	err := b.writeSubmissionFiles(n)
 	if err != nil {
 		return fmt.Errorf("%s: %w", n, err)
@@ -182,7 +182,7 @@ func (b *JobSet) submitOne(ctx context.Context, client slurm.Client, n Submissio
 	}
 	for i, r := range n.Runs {
 		if r.ID = id; n.isArray {
-			r.ID = slurm.TaskID(id, i)
+			r.ID = slurm.ArrayTaskID(id, i)
 		}
 	}
 	for _, r := range n.Runs {
@@ -195,7 +195,7 @@ func (b *JobSet) submitOne(ctx context.Context, client slurm.Client, n Submissio
 
 // Withdraw cancels the jobs of all and removes the files that describe them. A job that the
 // controller accepts afterwards then does nothing; see withdrawalCheck.
-func (b *JobSet) Withdraw(ctx context.Context, client slurm.Client, all Submissions) error {
+func (b *SweepJobs) Withdraw(ctx context.Context, client slurm.Client, all Submissions) error {
 	var ids []string
 	var errs []error
 	for _, n := range all {
@@ -214,7 +214,7 @@ func (b *JobSet) Withdraw(ctx context.Context, client slurm.Client, all Submissi
 
 // writeSubmissionFiles writes the job scripts of a submission, and the descriptions of the jobs without their
 // ids. For several runs it also writes the script of the submission and the list of the run folders.
-func (b *JobSet) writeSubmissionFiles(n Submission) error {
+func (b *SweepJobs) writeSubmissionFiles(n Submission) error {
 	var list strings.Builder
 	for _, r := range n.Runs {
 		if err := runfolder.MakeDir(r.Dir); err != nil {
@@ -251,7 +251,7 @@ func writeScript(path, text string) error {
 }
 
 // removeSubmissionFiles removes the files of writeSubmissionFiles, and the folders that become empty.
-func (b *JobSet) removeSubmissionFiles(n Submission) error {
+func (b *SweepJobs) removeSubmissionFiles(n Submission) error {
 	var errs []error
 	remove := func(path string) {
 		if err := os.Remove(path); !errors.Is(err, os.ErrNotExist) {

@@ -76,7 +76,7 @@ func RunTask(ctx context.Context, dir string, command []string) (code int, err e
 // folder dir. code is its exit code, or 128 plus the number of the signal that ended it. err is not
 // nil if the program could not be run.
 func runRankProgram(dir string, rank int, cmd *exec.Cmd) (code int, err error) {
-	stop := runfolder.RecordUsage(dir, map[int]int{rank: os.Getpid()}, func(err error) { fmt.Fprintf(os.Stderr, "lockstep: note: %v\n", err) })
+	stop := runfolder.RecordResourceUsage(dir, map[int]int{rank: os.Getpid()}, func(err error) { fmt.Fprintf(os.Stderr, "lockstep: note: %v\n", err) })
 	defer stop()
 	var exit *exec.ExitError
 	cmd.SysProcAttr = child.TaskAttr()
@@ -102,7 +102,7 @@ func (f jobDescription) runRank0(dir string, cmd *exec.Cmd) (code int, err error
 	load := monitor.NewLoadMeter(os.Getpid())
 	load.Begin()
 	err = w.Log("start %s with %s, %s each, as job %s", strings.Join(f.Command, " "), english.FormatCount(f.Workers, "worker"),
-		english.FormatCount(f.Threads, "thread"), taskJobID())
+		english.FormatCount(f.Threads, "thread"), ownJobID())
 	if err == nil {
 		code, err = runRankProgram(dir, 0, cmd)
 	}
@@ -121,8 +121,8 @@ func (f jobDescription) runRank0(dir string, cmd *exec.Cmd) (code int, err error
 	return code, errors.Join(err, w.Log("%s after %.3f s", status, seconds), w.Finish(status, cause))
 }
 
-// taskJobID returns the id of this process's job, such as 17, or 17_3 in a job array.
-func taskJobID() string {
+// ownJobID returns the id of this process's job, such as 17, or 17_3 in a job array.
+func ownJobID() string {
 	if array, task := os.Getenv("SLURM_ARRAY_JOB_ID"), os.Getenv("SLURM_ARRAY_TASK_ID"); array != "" && task != "" {
 		return array + "_" + task
 	}

@@ -22,7 +22,7 @@ func TestTaskOfOneWorker(t *testing.T) {
 		t.Fatal(err)
 	}
 	command := []string{"sh", "-c", `echo "$RANK of $WORLD_SIZE at $MASTER_ADDR:$MASTER_PORT" > "$0"`, filepath.Join(t.TempDir(), "seen")}
-	b, r := &JobSet{Study: "scripts", Threads: 1}, &Run{ID: "17", Dir: dir, Series: "script", Workers: 1, Seed: 1, Command: command}
+	b, r := &SweepJobs{Study: "scripts", Threads: 1}, &Run{ID: "17", Dir: dir, Series: "script", Workers: 1, Seed: 1, Command: command}
 	if err := b.writeDescription(r); err != nil {
 		t.Fatal(err)
 	}

@@ -30,25 +30,25 @@ type MPIProcesses struct {
 
 // StartMPI starts mpirun, which starts the workers of the run, and returns the output of rank 0.
 // The caller's goroutine must stay locked to its thread, as with Group.Start.
-func (c *Group) StartMPI(p MPIProcesses) (*output.Writer, error) {
+func (c *Group) StartMPI(p MPIProcesses) (*output.WorkerWriter, error) {
 	m := &mpiOutput{out: output.NewWriter(c.run.linePrefix(mpirunName), io.Discard, c.run.Output), failed: make(chan struct{})}
 	for process := range p.Count {
 		t := c.run.NewTail(process * c.run.Ranks)
 		if c.run.Resume {
-			t.SkipExisting()
+			t.SkipExistingLines()
 		} else if err := os.Remove(t.Path()); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, fmt.Errorf("remove log of an earlier run: %w", err)
 		}
 		m.tails = append(m.tails, t)
 	}
-	w := &worker{rank: mpirunRank, out: m.out, guard: true, mpi: m}
+	w := &worker{rank: mpirunPseudoRank, out: m.out, guard: true, mpi: m}
 	w.cmd = exec.Command(p.Argv[0], p.Argv[1:]...)
 	w.cmd.Env = append(p.Env, child.RunEnvironment(c.run.Dir)...)
 	w.cmd.Stdout, w.cmd.Stderr = m, m
 	child.AddGuard(w.cmd) // also ends ranks that outlive mpirun
 	w.cmd.WaitDelay = pipeTimeout
 	if !c.run.Foreign {
-		m.records = mpirun.RecordsSignal
+		m.records = mpirun.FlightRecordSignal
 	}
 	if err := w.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start mpirun: %w", err)
@@ -60,15 +60,15 @@ func (c *Group) StartMPI(p MPIProcesses) (*output.Writer, error) {
 
 const logCopyInterval = 300 * time.Millisecond
 
-const mpirunRank = -1
+const mpirunPseudoRank = -1
 
 const mpirunName = "mpirun"
 
 // mpiOutput receives the output of mpirun, and shows the logs of the ranks.
 type mpiOutput struct {
-	out     *output.Writer // of mpirun itself
-	tails   []*output.Tail // by process
-	records unix.Signal    // makes the ranks write records; 0 for another program
+	out     *output.WorkerWriter // of mpirun itself
+	tails   []*output.LogTail    // by process
+	records unix.Signal          // makes the ranks write records; 0 for another program
 
 	mu      sync.Mutex
 	first   []string        // the first lines of mpirun itself, which state the cause of an error
@@ -147,7 +147,7 @@ func (m *mpiOutput) close() error {
 	return errors.Join(append(errs, m.out.Flush())...)
 }
 
-func (m *mpiOutput) hasReports() bool {
+func (m *mpiOutput) hasRankReports() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.reports) > 0
@@ -155,12 +155,12 @@ func (m *mpiOutput) hasReports() bool {
 
 func (m *mpiOutput) copyLogs() {
 	for _, t := range m.tails {
-		t.CopyNew()
+		t.CopyNewLines()
 	}
 }
 
-// describe returns how the ranks failed, or how mpirun ended if none has reported a failure.
-func (m *mpiOutput) describe(e WorkerExit) string {
+// describeFailure returns how the ranks failed, or how mpirun ended if none has reported a failure.
+func (m *mpiOutput) describeFailure(e WorkerExit) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var text []string

@@ -77,9 +77,9 @@ func parseRankReport(line string) (r rankReport, ok bool) {
 	return r, ok && json.Unmarshal([]byte(strings.TrimSpace(text)), &r) == nil && r.Reason != ""
 }
 
-// Command returns the command that mpirun starts for each process: this executable, which starts
+// LaunchCommand returns the command that mpirun starts for each process: this executable, which starts
 // the worker command argv.
-func (t RankTask) Command(argv []string) ([]string, error) {
+func (t RankTask) LaunchCommand(argv []string) ([]string, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("find this program, which mpirun starts for each rank: %w", err)
@@ -108,7 +108,7 @@ func runRank(text string, argv []string) (code int) {
 	number := -1
 	err := json.Unmarshal([]byte(text), &task)
 	if err == nil {
-		number, err = task.run(ctx, argv)
+		number, err = task.runWorker(ctx, argv)
 	}
 	var failed *WorkerExit
 	switch {
@@ -132,10 +132,10 @@ func runRank(text string, argv []string) (code int) {
 // normally needs less time.
 const reportTimeout = settleTime + 5*time.Second
 
-// run starts the worker and waits until it has ended. When ctx is canceled, it ends the worker. err
+// runWorker starts the worker and waits until it has ended. When ctx is canceled, it ends the worker. err
 // is a *WorkerExit if the worker failed before that. number is the number of this process in the
 // run, from 0, or -1 if it is unknown.
-func (t RankTask) run(ctx context.Context, argv []string) (number int, err error) {
+func (t RankTask) runWorker(ctx context.Context, argv []string) (number int, err error) {
 	env, err := rendezvous.FromEnv(os.Getenv)
 	if err != nil {
 		return -1, err
@@ -160,7 +160,7 @@ func (t RankTask) run(ctx context.Context, argv []string) (number int, err error
 		forwarded: make(chan os.Signal, 1),
 	}
 	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, mpirun.RecordsSignal)
+	signal.Notify(signals, mpirun.FlightRecordSignal)
 	defer signal.Stop(signals)
 	go func() {
 		for range signals {
@@ -171,7 +171,7 @@ func (t RankTask) run(ctx context.Context, argv []string) (number int, err error
 		return env.Rank, err
 	}
 	if t.Foreign { // lockstep's workers record what they use themselves
-		stop := runfolder.RecordUsage(t.Dir, c.ProcessIDs(), func(err error) { fmt.Fprintf(os.Stderr, "lockstep: note: %v\n", err) })
+		stop := runfolder.RecordResourceUsage(t.Dir, c.ProcessIDs(), func(err error) { fmt.Fprintf(os.Stderr, "lockstep: note: %v\n", err) })
 		defer stop()
 	}
 	failed, err := c.Wait(ctx)

@@ -35,7 +35,7 @@ func (r Run) linePrefix(process string) string {
 
 // NewTail returns a Tail for the log of the process whose first rank is rank. It is for a process
 // that writes its log itself.
-func (r Run) NewTail(rank int) *output.Tail {
+func (r Run) NewTail(rank int) *output.LogTail {
 	return output.NewTail(r.logPath(rank), r.linePrefix(nameRanks(rank, r.Ranks)), r.Output)
 }
 
@@ -68,5 +68,5 @@ func ProgramEnvironment(env rendezvous.Env, threads int) []string {
 	if env.ConnectsToMaster() {
 		set = append(set, "LOCKSTEP_TOKEN="+env.Token)
 	}
-	return process.Environment(set)
+	return process.ModifiedEnvironment(set)
 }

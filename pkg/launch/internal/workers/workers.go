@@ -33,7 +33,7 @@ type worker struct {
 	ranks int // number of its ranks
 	cmd   *exec.Cmd
 	log   *os.File
-	out   *output.Writer
+	out   *output.WorkerWriter
 	guard bool       // whether the process is the guard of another program
 	mpi   *mpiOutput // of mpirun, which has started the ranks; nil if the process is a worker
 	ended bool       // whether the process has ended; another process may have its pid by now
@@ -85,7 +85,7 @@ func jobControlSignals() []os.Signal {
 // rank is its first rank. A program other than lockstep gets a guard. While the process runs, the
 // caller's goroutine must stay locked to its thread, because the operating system kills a worker
 // when the thread that started it ends.
-func (c *Group) Start(rank int, argv, env []string) (*output.Writer, error) {
+func (c *Group) Start(rank int, argv, env []string) (*output.WorkerWriter, error) {
 	mode := os.O_TRUNC
 	if c.run.Resume {
 		mode = os.O_APPEND
@@ -117,7 +117,7 @@ func (c *Group) Start(rank int, argv, env []string) (*output.Writer, error) {
 
 // name returns the worker's ranks, such as "rank 0" or "ranks 2-3".
 func (w *worker) name() string {
-	if w.rank == mpirunRank {
+	if w.rank == mpirunPseudoRank {
 		return mpirunName
 	}
 	return nameRanks(w.rank, w.ranks)
@@ -187,7 +187,7 @@ func (c *Group) Wait(ctx context.Context) (failed []WorkerExit, err error) {
 		case e := <-exits:
 			left--
 			e.ended = true
-			if e.err != nil && !stopping || e.mpi != nil && e.mpi.hasReports() {
+			if e.err != nil && !stopping || e.mpi != nil && e.mpi.hasRankReports() {
 				failed = append(failed, e)
 				if settled == nil {
 					settled = after(settleTime)
@@ -265,7 +265,7 @@ func (w *worker) close() error {
 
 func (e WorkerExit) String() string {
 	if e.mpi != nil {
-		return e.mpi.describe(e)
+		return e.mpi.describeFailure(e)
 	}
 	return appendLastLines(e.reason(), e.out.LastLines())
 }

@@ -141,12 +141,12 @@ func (r *Parser) readRecords(b []byte) (used int) {
 		case len(at) < recordHeader:
 			return used
 		case maskCRC(crc32.Checksum(at[:8], r.table)) != binary.LittleEndian.Uint32(at[8:]):
-			r.stopReading("the length of the record has the wrong CRC")
+			r.stopWithProblem("the length of the record has the wrong CRC")
 			continue
 		}
 		length := binary.LittleEndian.Uint64(at)
 		if length > math.MaxInt64-recordOverhead {
-			r.stopReading("invalid record length %d", length)
+			r.stopWithProblem("invalid record length %d", length)
 			continue
 		}
 		if length > maxHeldRecord {
@@ -160,7 +160,7 @@ func (r *Parser) readRecords(b []byte) (used int) {
 		}
 		data := at[recordHeader : recordHeader+n]
 		if maskCRC(crc32.Checksum(data, r.table)) != binary.LittleEndian.Uint32(at[recordHeader+n:]) {
-			r.stopReading("the record has the wrong CRC")
+			r.stopWithProblem("the record has the wrong CRC")
 			continue
 		}
 		if err := r.readEvent(data); err != nil {
@@ -172,7 +172,7 @@ func (r *Parser) readRecords(b []byte) (used int) {
 	}
 }
 
-func (r *Parser) stopReading(format string, a ...any) {
+func (r *Parser) stopWithProblem(format string, a ...any) {
 	r.stopped = true
 	r.addProblem("reading stops at byte %d: %s; the content before it is read", r.offset, fmt.Sprintf(format, a...))
 }
@@ -220,7 +220,7 @@ func (r *Parser) addScalar(tag []byte, step int64, seconds, value float64) {
 	r.scalars++
 	if len(tag) <= maxTagBytes {
 		if c := r.curves.FindOrAdd(tag, -1, true); c != nil {
-			c.Add(step, value, seconds)
+			c.AddPoint(step, value, seconds)
 			return
 		}
 	}

@@ -345,7 +345,7 @@ func FuzzEvents(f *testing.F) {
 			if d := cmp.Diff(a, c, cmpopts.EquateNaNs()); d != "" {
 				t.Fatalf("in pieces it reads otherwise:\n%s", d)
 			}
-			recordtest.CheckFormat(t, Format(), "events.out.tfevents.1", data)
+			recordtest.ReadAndCheckFormat(t, Format(), "events.out.tfevents.1", data)
 		}
 	})
 }

@@ -143,7 +143,7 @@ func (r *Parser) readEvent(b []byte) error {
 	s := fieldIterator{b: summary}
 	for s.next() {
 		if s.num == summaryValue && s.wire == wireBytes {
-			if err := r.readValue(s.data, step, at); err != nil {
+			if err := r.readSummaryValue(s.data, step, at); err != nil {
 				return err
 			}
 		}
@@ -154,9 +154,9 @@ func (r *Parser) readEvent(b []byte) error {
 	return nil
 }
 
-// readValue parses a Value message of a summary. If the value is a scalar, readValue adds it to the
+// readSummaryValue parses a Value message of a summary. If the value is a scalar, readSummaryValue adds it to the
 // curve of its tag.
-func (r *Parser) readValue(b []byte, step int64, at float64) error {
+func (r *Parser) readSummaryValue(b []byte, step int64, at float64) error {
 	f := fieldIterator{b: b}
 	var tag []byte
 	v, scalar := 0.0, false

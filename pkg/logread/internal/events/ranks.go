@@ -12,10 +12,10 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// splitRuns groups the event files of a folder by run and then by rank. files are in chronological
+// groupByRunAndRank groups the event files of a folder by run and then by rank. files are in chronological
 // order. Files that were written at the same time belong to the ranks of one run. A later file
 // continues the run or begins another one; see [record.ClassifyContinuation].
-func splitRuns(files []*record.Part) (all [][][]*record.Part) {
+func groupByRunAndRank(files []*record.Part) (all [][][]*record.Part) {
 	var sessions [][]*record.Part // the files that were written at the same time
 	for _, f := range files {
 		k := len(sessions) - 1
@@ -113,9 +113,9 @@ func (r *Parser) timeRange() (from, to float64) {
 	return from, to
 }
 
-// joinRanks stores the curves of all ranks, and the epochs derived from them, in the run of into.
+// joinRankFiles stores the curves of all ranks, and the epochs derived from them, in the run of into.
 // validation is set if the files describe the validation.
-func joinRanks(into *record.Part, ranks [][]*record.Part, validation bool) {
+func joinRankFiles(into *record.Part, ranks [][]*record.Part, validation bool) {
 	into.Run.Curves = nil
 	var by [][]runs.Epoch
 	for rank, files := range ranks {

@@ -37,13 +37,13 @@ func JoinEventFiles(parts []*record.Part) []*record.Part {
 		for _, p := range files {
 			gone[p] = true
 		}
-		for n, ranks := range splitRuns(files) {
+		for n, ranks := range groupByRunAndRank(files) {
 			into := ranks[0][0]
 			if gone[into] = false; n > 0 {
 				into.Run.Dir = fmt.Sprintf("%s#%d", folder, n+1)
 			}
 			if len(ranks) > 1 {
-				joinRanks(into, ranks, isValidationFolder(folder))
+				joinRankFiles(into, ranks, isValidationFolder(folder))
 				continue
 			}
 			into.Run.Curves = joinCurves(ranks[0])
@@ -81,7 +81,7 @@ func joinCurves(files []*record.Part) (curves []runs.Curve) {
 				index[from.Name] = i
 				curves = append(curves, runs.Curve{Name: from.Name, Rank: from.Rank})
 			}
-			record.ContinueCurve(&curves[i], from) // a copy, since a file that is followed continues to grow
+			record.AppendResumedCurve(&curves[i], from) // a copy, since a file that is followed continues to grow
 		}
 	}
 	return curves
@@ -112,7 +112,7 @@ func kerasEpochField(tag string, validation bool) *fields.Field {
 	}
 	f := fields.Lookup(name)
 	if validation || val {
-		f = fields.LookupValidation(name, fields.Lookup)
+		f = fields.LookupValidationField(name, fields.Lookup)
 	} else if f != nil && !f.DescribesTraining() {
 		return nil
 	}

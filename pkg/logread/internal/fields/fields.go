@@ -335,9 +335,9 @@ func (f *Field) DescribesTraining() bool {
 	return false
 }
 
-// LookupValidation returns the validation field for name, such as val_loss for loss: the prefix may
+// LookupValidationField returns the validation field for name, such as val_loss for loss: the prefix may
 // be missing. It returns nil if there is none. lookup is Lookup, LookupColumn or LookupWeakName.
-func LookupValidation(name string, lookup func(string) *Field) *Field {
+func LookupValidationField(name string, lookup func(string) *Field) *Field {
 	if f := lookup("val_" + name); f != nil {
 		return f
 	}

@@ -33,7 +33,7 @@ func TestNames(t *testing.T) {
 func TestOfValidation(t *testing.T) {
 	for name, want := range map[string]string{"loss": ValLoss, "acc": ValAccuracy, "mIoU": IoU, "time": ValSeconds, "lr": "", "epoch_time": "", "gain": ""} {
 		got := ""
-		if f := LookupValidation(name, Lookup); f != nil {
+		if f := LookupValidationField(name, Lookup); f != nil {
 			got = f.Name
 		}
 		if got != want {

@@ -174,7 +174,7 @@ func TestSkipCopies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		SkipCopies(lists)
+		SkipCopiesOfRuns(lists)
 		i := slices.IndexFunc(lists[0], func(task *Task) bool { return task.Path == file })
 		if got := i >= 0 && lists[0][i].Report.CopyOf != "" && lists[0][i].Report.Skipped != ""; i < 0 || got != want {
 			t.Errorf("root %q: the copy is skipped: %t, want %t", root, got, want)

@@ -17,9 +17,9 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// MaxKeptText limits the text of a file that stays in memory, in bytes, so that only appended
+// MaxKeptTextBytes limits the text of a file that stays in memory, in bytes, so that only appended
 // text has to be read. Event files and run folders need no copy.
-const MaxKeptText = 16 << 20
+const MaxKeptTextBytes = 16 << 20
 
 // FollowedTask is a followed file or run folder: the parts read so far and the position up to which
 // it was read.
@@ -139,7 +139,7 @@ func (f *FollowedTask) detectAndRead(ctx context.Context, t *Task, a *runs.Appen
 	known := Formats(t.Columns)
 	i := slices.IndexFunc(known, func(k record.Format) bool { return k.Recognizes(t.Path, head) })
 	switch {
-	case i < 0, plaintext.DetectEncoding(head) != "", content.RefusalReason(head) != "", !t.named && programfile.IsRows(head), known[max(i, 0)].Document:
+	case i < 0, plaintext.DetectEncoding(head) != "", content.RefusalReason(head) != "", !t.named && programfile.IsTidyCSV(head), known[max(i, 0)].Document:
 		return f.readFromStart(ctx, t, a)
 	case known[i].Name == events.Kind:
 		f.events = events.NewParser()
@@ -175,7 +175,7 @@ func (f *FollowedTask) readNewContent(ctx context.Context, t *Task, a *runs.Appe
 		f.parts = []*record.Part{{Role: record.Companion, Source: f.events, Run: runs.Run{Kind: events.Kind, Dir: t.Path, File: t.Path}}}
 		return nil
 	}
-	left := int64(MaxKeptText - len(f.text))
+	left := int64(MaxKeptTextBytes - len(f.text))
 	more, err := io.ReadAll(io.LimitReader(a, left+1))
 	if err != nil {
 		return err

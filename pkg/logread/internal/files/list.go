@@ -22,9 +22,9 @@ type Task struct {
 	Path    string
 	Folder  bool // a run folder
 	Size    int64
-	Lines   []*template.Template // templates of lines in text logs
-	Rules   *rules.Rules         // that apply to the file; nil if none do
-	Columns []table.Mapping      // mappings of the columns of tables
+	Lines   []*template.Template  // templates of lines in text logs
+	Rules   *rules.Rules          // that apply to the file; nil if none do
+	Columns []table.ColumnMapping // mappings of the columns of tables
 	Report  record.Report
 	// ExcerptBytes is the number of bytes of content that are read; 0 means all.
 	ExcerptBytes int64
@@ -168,7 +168,7 @@ func (l *Lister) listEntry(tasks []*Task, e fs.DirEntry, path, place string) []*
 	case strings.HasPrefix(e.Name(), "."):
 		t.Report.Skipped = "it is hidden: its name begins with a dot"
 	case e.IsDir():
-		return l.listBelow(tasks, t)
+		return l.listSubfolder(tasks, t)
 	case e.Type()&fs.ModeSymlink != 0:
 		t.link = true
 		l.links = append(l.links, t)
@@ -182,10 +182,10 @@ func (l *Lister) listEntry(tasks []*Task, e fs.DirEntry, path, place string) []*
 	return append(tasks, t)
 }
 
-// listBelow appends the content of the folder t to tasks, or t itself if it is not read.
-func (l *Lister) listBelow(tasks []*Task, t *Task) []*Task {
+// listSubfolder appends the content of the folder t to tasks, or t itself if it is not read.
+func (l *Lister) listSubfolder(tasks []*Task, t *Task) []*Task {
 	before, isListed := l.folders[t.realPath]
-	run := l.findRunAbove(t.realPath)
+	run := l.findEnclosingRunFolder(t.realPath)
 	switch {
 	case isListed && l.following:
 		t.Report.Skipped = "the folder is read as " + before
@@ -202,9 +202,9 @@ func (l *Lister) listBelow(tasks []*Task, t *Task) []*Task {
 	return append(tasks, t)
 }
 
-// findRunAbove returns the listed run folder that contains place, or "" if there is none. place is
+// findEnclosingRunFolder returns the listed run folder that contains place, or "" if there is none. place is
 // a path without links.
-func (l *Lister) findRunAbove(place string) string {
+func (l *Lister) findEnclosingRunFolder(place string) string {
 	for dir := filepath.Dir(place); ; dir = filepath.Dir(dir) {
 		if run, ok := l.runs[dir]; ok {
 			return run
@@ -221,7 +221,7 @@ func (l *Lister) Finish() [][]*Task {
 	l.following = true
 	var toFiles []*Task
 	for i := 0; i < len(l.links); i++ { // following a link may find further links
-		if !l.followToFolder(l.links[i]) {
+		if !l.followFolderLink(l.links[i]) {
 			toFiles = append(toFiles, l.links[i])
 		}
 	}
@@ -245,9 +245,9 @@ func (l *Lister) Finish() [][]*Task {
 	return lists
 }
 
-// followToFolder follows the link t to a folder. It returns false if t is a link to a file, and
+// followFolderLink follows the link t to a folder. It returns false if t is a link to a file, and
 // true if t cannot be followed.
-func (l *Lister) followToFolder(t *Task) bool {
+func (l *Lister) followFolderLink(t *Task) bool {
 	info, err := os.Stat(t.Path)
 	if err != nil {
 		t.Report.Skipped = "it is a link that leads nowhere"
@@ -258,7 +258,7 @@ func (l *Lister) followToFolder(t *Task) bool {
 	}
 	t.realPath = realPath(t.Path)
 	before, isListed := l.folders[t.realPath]
-	run := l.findRunAbove(t.realPath)
+	run := l.findEnclosingRunFolder(t.realPath)
 	switch {
 	case isListed:
 		t.Report.Skipped = "it is a link to a folder that is read as " + before
@@ -272,7 +272,7 @@ func (l *Lister) followToFolder(t *Task) bool {
 	case l.containsRoot(t.realPath):
 		t.Report.Skipped = "it is a link to a folder that contains the folder that is read"
 	default:
-		t.inside = l.listBelow(nil, t)
+		t.inside = l.listSubfolder(nil, t)
 		t.followed = t.Report.Skipped == ""
 	}
 	return true
@@ -301,7 +301,7 @@ func flattenLinks(all, tasks []*Task) []*Task {
 
 // SetRules sets the rules and templates of the tasks found in and below path. lines and columns
 // are the templates and mappings of the options.
-func SetRules(f *rules.Finder, tasks []*Task, path string, lines []*template.Template, columns []table.Mapping) error {
+func SetRules(f *rules.Finder, tasks []*Task, path string, lines []*template.Template, columns []table.ColumnMapping) error {
 	root := path
 	if len(tasks) == 1 && tasks[0].named {
 		root = filepath.Dir(path)
@@ -328,8 +328,8 @@ func (t *Task) SetRules(r *rules.Rules) {
 	}
 }
 
-// SkipCopies marks the files that are copies of run folders as skipped, so that no run counts twice.
-func SkipCopies(lists [][]*Task) {
+// SkipCopiesOfRuns marks the files that are copies of run folders as skipped, so that no run counts twice.
+func SkipCopiesOfRuns(lists [][]*Task) {
 	folders := map[string]bool{} // absolute paths of the run folders
 	all := slices.Concat(lists...)
 	for _, t := range all {

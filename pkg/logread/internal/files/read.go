@@ -128,7 +128,7 @@ func readFile(ctx context.Context, t *Task) (parts []*record.Part, err error) {
 		t.Report.Skipped = why
 		return nil, nil
 	}
-	if !t.named && programfile.IsRows(head) {
+	if !t.named && programfile.IsTidyCSV(head) {
 		t.Report.Skipped = "it has rows of lockstep read, whose runs are read from their own logs; name the file to read it"
 		return nil, nil
 	}
@@ -175,7 +175,7 @@ func unknownFormatReason(head []byte) string {
 	if len(head) == 0 {
 		return "the file is empty"
 	}
-	if columns := table.DescribeUnknown(head); columns != "" {
+	if columns := table.DescribeUnknownTable(head); columns != "" {
 		return ReasonUnknownFormat + ": a table with " + columns + ", none of which shows what its rows are; map them with --columns, such as --columns 'epoch=NAME,train_loss=NAME', or see lockstep read FILE --suggest"
 	}
 	return ReasonUnknownFormat
@@ -185,12 +185,12 @@ func unknownFormatReason(head []byte) string {
 const ReasonUnknownFormat = "unknown file format"
 
 // Formats returns the formats of other programs' logs in the order in which they are tried.
-func Formats(columns []table.Mapping) []record.Format {
-	return slices.Concat([]record.Format{events.Format(), ipynb.Format(cellFormats(columns)), trace.Format(), launchline.Format()}, jsonlog.Formats(), table.MappedFormats(columns), programfile.Formats(), table.DocumentFormats(columns), []record.Format{table.Format(columns), textlog.Format()})
+func Formats(columns []table.ColumnMapping) []record.Format {
+	return slices.Concat([]record.Format{events.Format(), ipynb.Format(notebookOutputFormats(columns)), trace.Format(), launchline.Format()}, jsonlog.Formats(), table.MappedFormats(columns), programfile.Formats(), table.DocumentFormats(columns), []record.Format{table.Format(columns), textlog.Format()})
 }
 
-// cellFormats returns the formats of a notebook cell's output: tables with a header, and lines.
-func cellFormats(columns []table.Mapping) []record.Format {
+// notebookOutputFormats returns the formats of a notebook cell's output: tables with a header, and lines.
+func notebookOutputFormats(columns []table.ColumnMapping) []record.Format {
 	isOther := func(f record.Format) bool { return f.Document || f.Name == programfile.PlainKind }
 	return slices.Concat(table.MappedFormats(columns), slices.DeleteFunc(programfile.Formats(), isOther), []record.Format{table.Format(columns), textlog.Format()})
 }

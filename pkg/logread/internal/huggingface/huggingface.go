@@ -104,22 +104,22 @@ func (s *Session) SetRunTotals(end FinalEntry, run *runs.Run, report *record.Rep
 	case share < 1:
 		report.AddAssumption("the training was continued from a checkpoint: train_runtime and train_samples_per_second count only the steps after it")
 	case s.position > 0 && math.Abs(end.TrainLoss*end.Position) < resumedLossShare*math.Abs(s.sum):
-		record.Set(&run.Info, "train_runtime", end.Seconds)
+		record.SetConfigValue(&run.Info, "train_runtime", end.Seconds)
 		report.AddProblem(0, "train_loss %g is too small for the logged losses, whose mean is %.4g: the training was probably resumed, so train_runtime (%g s) and train_samples_per_second count only a part of its epochs; they are not used",
 			end.TrainLoss, s.sum/s.position, end.Seconds)
 		return
 	case s.position == 0 || math.IsNaN(end.TrainLoss):
 		report.AddAssumption("train_runtime counts all epochs: the training was not resumed, which the log cannot show without train_loss and the logged losses")
 	}
-	record.Set(&run.Info, record.TrainingSecondsKey, end.Seconds)
+	record.SetConfigValue(&run.Info, record.TrainingSecondsKey, end.Seconds)
 	if end.Epochs > 0 && !math.IsInf(end.Epochs, 0) {
-		record.Set(&run.Info, record.TrainingEpochsKey, end.Epochs*share)
+		record.SetConfigValue(&run.Info, record.TrainingEpochsKey, end.Epochs*share)
 		report.AddAssumption("train_runtime, %g s, covers %s epochs, including the evaluations between them", end.Seconds, strconv.FormatFloat(end.Epochs*share, 'g', 4, 64))
 	}
-	s.applyRate(end, share, run, report)
+	s.addThroughputTrial(end, share, run, report)
 }
 
-func (s *Session) applyRate(end FinalEntry, share float64, run *runs.Run, report *record.Report) {
+func (s *Session) addThroughputTrial(end FinalEntry, share float64, run *runs.Run, report *record.Report) {
 	switch {
 	case !(end.SamplesPerSecond > 0):
 		return

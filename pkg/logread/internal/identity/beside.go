@@ -18,7 +18,7 @@ import (
 // If the runs of a folder have different numbers of workers or nodes, the numbers in a
 // configuration can apply to only one of them and are not used. The numbers in a script are then
 // used only for the runs that the script names; see [launchline.Script.MatchesLog].
-func (d *Decider) addFolderConfigs(configs, parts []*record.Part) {
+func (d *Resolver) addFolderConfigs(configs, parts []*record.Part) {
 	inFolder := func(file string) (found []*record.Part) {
 		folder := filepath.Dir(file)
 		for _, p := range parts {
@@ -36,14 +36,14 @@ func (d *Decider) addFolderConfigs(configs, parts []*record.Part) {
 		}
 	}
 	for _, all := range scripts {
-		d.addScripts(all, inFolder(all[0].Run.File))
+		d.addFolderScripts(all, inFolder(all[0].Run.File))
 	}
 	for _, c := range configs {
 		if c.Source != nil {
 			continue
 		}
 		beside := inFolder(c.Run.File)
-		different := len(d.statedCounts(beside, true)) > 1
+		different := len(d.statedWorkerCounts(beside, true)) > 1
 		stated := settingsEvidence(c.Run.Info.Config, nil, runs.SourceConfig, filepath.Base(c.Run.File))
 		for _, p := range beside {
 			for _, e := range stated {
@@ -54,21 +54,21 @@ func (d *Decider) addFolderConfigs(configs, parts []*record.Part) {
 				p.Evidence = append(p.Evidence, e)
 			}
 			p.Evidence = append(p.Evidence, c.Evidence...)
-			merge.FillMissingValues(&p.Run, runs.Run{Info: c.Run.Info})
+			merge.FillMissingRunValues(&p.Run, runs.Run{Info: c.Run.Info})
 		}
 		c.Report.AddAssumption("a configuration for %s in its folder", english.FormatCount(len(beside), "run"))
 	}
 }
 
-// statedCounts returns the different numbers of workers that the contents and commands of parts
+// statedWorkerCounts returns the different numbers of workers that the contents and commands of parts
 // state, and their names too if withNames is set.
-func (d *Decider) statedCounts(parts []*record.Part, withNames bool) map[int64]bool {
+func (d *Resolver) statedWorkerCounts(parts []*record.Part, withNames bool) map[int64]bool {
 	counts := map[int64]bool{}
 	for _, p := range parts {
 		all := slices.Clone(p.Evidence)
 		if withNames {
 			path := names.ParsePath(p.Run.File)
-			all = append(all, d.nameEvidence(p.Run.File, path)...)
+			all = append(all, d.evidenceFromNames(p.Run.File, path)...)
 			if e, ok := path.NumberEvidence(); ok {
 				all = append(all, e)
 			}
@@ -80,9 +80,9 @@ func (d *Decider) statedCounts(parts []*record.Part, withNames bool) map[int64]b
 	return counts
 }
 
-// addScripts adds what the job scripts of one folder state about the runs in it. If several scripts
+// addFolderScripts adds what the job scripts of one folder state about the runs in it. If several scripts
 // may have started a run, they must agree.
-func (d *Decider) addScripts(scripts, parts []*record.Part) {
+func (d *Resolver) addFolderScripts(scripts, parts []*record.Part) {
 	runsOf := map[*record.Part][]*record.Part{} // by script that names them
 	scriptsOf := map[*record.Part][]*record.Part{}
 	for _, p := range parts {
@@ -94,15 +94,15 @@ func (d *Decider) addScripts(scripts, parts []*record.Part) {
 		}
 	}
 	used := map[*record.Part]int{}
-	different := len(d.statedCounts(parts, true)) > 1
+	different := len(d.statedWorkerCounts(parts, true)) > 1
 	for _, p := range parts {
 		candidates := scriptsOf[p]
 		if len(candidates) == 0 && !different {
 			candidates = scripts
 		}
 		// A script was changed between jobs if the runs that it names state different numbers.
-		candidates = slices.DeleteFunc(slices.Clone(candidates), func(s *record.Part) bool { return len(d.statedCounts(runsOf[s], false)) > 1 })
-		if s := addScript(p, candidates); s != nil {
+		candidates = slices.DeleteFunc(slices.Clone(candidates), func(s *record.Part) bool { return len(d.statedWorkerCounts(runsOf[s], false)) > 1 })
+		if s := addScriptEvidence(p, candidates); s != nil {
 			used[s]++
 		}
 	}
@@ -114,10 +114,10 @@ func (d *Decider) addScripts(scripts, parts []*record.Part) {
 	}
 }
 
-// addScript adds what the scripts that may have started p's run state about it, and returns the one
+// addScriptEvidence adds what the scripts that may have started p's run state about it, and returns the one
 // whose command states it. It returns nil if none states anything or the scripts differ.
-func addScript(p *record.Part, scripts []*record.Part) *record.Part {
-	program := launchline.Parse(p.Run.Info.Command).Script
+func addScriptEvidence(p *record.Part, scripts []*record.Part) *record.Part {
+	program := launchline.ParseCommand(p.Run.Info.Command).Script
 	var from *record.Part
 	var launch launchline.ScriptCommand
 	for _, s := range scripts {
@@ -147,7 +147,7 @@ func addScript(p *record.Part, scripts []*record.Part) *record.Part {
 			p.Evidence = append(p.Evidence, e)
 		}
 	}
-	merge.FillMissingValues(&p.Run, runs.Run{Info: runs.Info{Config: launch.Settings}})
+	merge.FillMissingRunValues(&p.Run, runs.Run{Info: runs.Info{Config: launch.Settings}})
 	return from
 }
 
@@ -174,7 +174,7 @@ func pairStdoutAndStderr(parts []*record.Part) {
 		}
 	}
 	add := func(to, from *record.Part) {
-		merge.FillMissingValues(&to.Run, runs.Run{Info: runs.Info{Command: from.Run.Info.Command, Config: from.Run.Info.Config}})
+		merge.FillMissingRunValues(&to.Run, runs.Run{Info: runs.Info{Command: from.Run.Info.Command, Config: from.Run.Info.Config}})
 		to.Evidence = append(to.Evidence, from.Evidence...)
 		to.Report.AddAssumptionOnce("the command in %s", from.Run.File)
 	}
@@ -197,10 +197,10 @@ func pairStdoutAndStderr(parts []*record.Part) {
 	}
 }
 
-// joinAccounting adds the accounting of each job to the job's run, and returns the jobs without a
+// joinJobAccounting adds the accounting of each job to the job's run, and returns the jobs without a
 // log, which become runs. If a job has several runs, none gets its time and energy, and only the
 // last gets its status.
-func joinAccounting(jobs, parts []*record.Part) (own []*record.Part) {
+func joinJobAccounting(jobs, parts []*record.Part) (own []*record.Part) {
 	for _, job := range jobs {
 		id := job.Run.Info.JobIDs[record.SlurmJobKey]
 		isOfJob := func(p *record.Part) bool { return id != "" && p.Run.Info.JobIDs[record.SlurmJobKey] == id }
@@ -215,10 +215,10 @@ func joinAccounting(jobs, parts []*record.Part) (own []*record.Part) {
 			}
 		}
 		if len(all) == 0 {
-			addContent(job, runs.SourceContent, "")
+			addContentEvidence(job, runs.SourceContent, "")
 			if i := slices.IndexFunc(own, isOfJob); i >= 0 {
 				job.Report.AddAssumption("the accounting of job %s is also in %s", id, own[i].Run.File)
-				merge.FillMissing(own[i], job)
+				merge.FillMissingPartValues(own[i], job)
 			} else {
 				own = append(own, job)
 			}
@@ -231,7 +231,7 @@ func joinAccounting(jobs, parts []*record.Part) (own []*record.Part) {
 			p.Report.AddAssumptionOnce("the accounting of job %s is in %s", id, job.Run.File)
 		}
 		if len(measured) == 1 {
-			addAccounting(measured[0], job)
+			addJobAccounting(measured[0], job)
 			continue
 		}
 		common := runs.Info{Series: job.Run.Info.Series} // values that are the same for each run of the job
@@ -242,9 +242,9 @@ func joinAccounting(jobs, parts []*record.Part) (own []*record.Part) {
 			common.Workers = 1
 		}
 		last := measured[len(measured)-1]
-		merge.FillMissingValues(&last.Run, runs.Run{Info: runs.Info{Status: job.Run.Info.Status, Error: job.Run.Info.Error}})
+		merge.FillMissingRunValues(&last.Run, runs.Run{Info: runs.Info{Status: job.Run.Info.Status, Error: job.Run.Info.Error}})
 		for _, p := range measured {
-			addAccounting(p, &record.Part{Run: runs.Run{File: job.Run.File, Info: common}})
+			addJobAccounting(p, &record.Part{Run: runs.Run{File: job.Run.File, Info: common}})
 			p.Report.AddAssumptionOnce("job %s has %d runs; its time and energy are assigned to none of them", id, len(measured))
 			if job.Run.Info.Error != "" {
 				p.Report.AddAssumptionOnce("the status of job %s is assigned to the last of its %d runs, %s", id, len(measured), last.Run.Dir)
@@ -254,13 +254,13 @@ func joinAccounting(jobs, parts []*record.Part) (own []*record.Part) {
 	return own
 }
 
-// addAccounting adds a job's accounting to p's run. The job's name is part of its submit command.
-func addAccounting(p, job *record.Part) {
-	addContent(job, runs.SourceConfig, filepath.Base(job.Run.File))
+// addJobAccounting adds a job's accounting to p's run. The job's name is part of its submit command.
+func addJobAccounting(p, job *record.Part) {
+	addContentEvidence(job, runs.SourceConfig, filepath.Base(job.Run.File))
 	for i, e := range job.Evidence {
 		if e.Property == runs.PropertySeries {
 			job.Evidence[i].Origin.Source = runs.SourceCommand
 		}
 	}
-	merge.FillMissing(p, job)
+	merge.FillMissingPartValues(p, job)
 }

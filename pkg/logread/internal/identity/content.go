@@ -10,9 +10,9 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// addContent adds to p's evidence what the content of its file states: Run.Info, and the settings
+// addContentEvidence adds to p's evidence what the content of its file states: Run.Info, and the settings
 // that the program has logged.
-func addContent(p *record.Part, source runs.Source, detail string) {
+func addContentEvidence(p *record.Part, source runs.Source, detail string) {
 	info := &p.Run.Info
 	others := p.Evidence
 	p.Evidence = nil
@@ -60,13 +60,13 @@ func settingsEvidence(config map[string]any, command []string, source runs.Sourc
 		where = strings.TrimPrefix(where+": ", ": ") + strings.Join(keys, " × ")
 		found = append(found, record.Evidence{Property: property, Number: int64(n), Text: text, Kind: kind, Origin: runs.Origin{Source: from, Detail: where}})
 	}
-	nodes, nodesKey := configCount(config, "num_nodes", "nnodes", "n_nodes", "nodes", "num_machines")
+	nodes, nodesKey := findConfigCount(config, "num_nodes", "nnodes", "n_nodes", "nodes", "num_machines")
 	if nodesKey != "" {
 		add(runs.PropertyNodes, nodes, "", record.Stated, nodesKey)
 	}
-	if n, key := configCount(config, "world_size", "n_gpus", "num_gpus", "ngpus", "ranks", "nranks", "num_processes", "n_workers"); key != "" {
+	if n, key := findConfigCount(config, "world_size", "n_gpus", "num_gpus", "ngpus", "ranks", "nranks", "num_processes", "n_workers"); key != "" {
 		add(runs.PropertyWorkers, n, "", record.Stated, key)
-	} else if n, key := configCount(config, "devices", "gpus", "nproc_per_node"); key != "" { // on each node
+	} else if n, key := findConfigCount(config, "devices", "gpus", "nproc_per_node"); key != "" { // on each node
 		text, _ := config[key].(string)
 		isList := strings.Contains(text, ",")
 		switch product := n * max(nodes, 1); {
@@ -85,7 +85,7 @@ func settingsEvidence(config map[string]any, command []string, source runs.Sourc
 		most     float64
 	}{
 		{runs.PropertySeed, []string{"seed", "random_seed", "manual_seed", "seed_everything"}, 1 << 62},
-		{runs.PropertyBatch, record.BatchKeys(), 1 << 31},
+		{runs.PropertyBatch, record.BatchSettingKeys(), 1 << 31},
 	} {
 		for _, key := range c.keys {
 			if v, ok := record.ConfigNumber(config, key); ok && v <= c.most && (v >= 1 || c.property == runs.PropertySeed) {
@@ -94,7 +94,7 @@ func settingsEvidence(config map[string]any, command []string, source runs.Sourc
 			}
 		}
 	}
-	for _, key := range record.ModelKeys() {
+	for _, key := range record.ModelSettingKeys() {
 		if text, ok := config[key].(string); ok && text != "" {
 			add(runs.PropertyModel, 0, text, record.Stated, key)
 			break
@@ -110,9 +110,9 @@ func isFlagOf(command []string, key string) bool {
 	})
 }
 
-// configCount returns the value of the first of the given keys whose setting is a count, and that
+// findConfigCount returns the value of the first of the given keys whose setting is a count, and that
 // key. key is "" if there is none. Settings may be in a section for the launcher or trainer.
-func configCount(config map[string]any, keys ...string) (n float64, key string) {
+func findConfigCount(config map[string]any, keys ...string) (n float64, key string) {
 	for _, section := range []string{"", "trainer/", "training/", "train/", "distributed/", "launcher/"} {
 		for _, k := range keys {
 			k = section + k
@@ -151,5 +151,5 @@ func setJobID(p *record.Part, known map[string]bool) {
 	if len(id) < 3 {
 		return
 	}
-	record.Put(&p.Run.Info.JobIDs, record.SlurmJobKey, id)
+	record.PutInMap(&p.Run.Info.JobIDs, record.SlurmJobKey, id)
 }

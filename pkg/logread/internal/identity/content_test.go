@@ -36,7 +36,7 @@ func otherFields() []string {
 	}
 }
 
-// TestContentEvidenceOfEachField: addContent adds evidence for each field that identifies a run, and each
+// TestContentEvidenceOfEachField: addContentEvidence adds evidence for each field that identifies a run, and each
 // field of a run is known to identify it or not. A field that is added must be added to
 // identityFields, with evidence, or to otherFields.
 func TestContentEvidenceOfEachField(t *testing.T) {
@@ -67,7 +67,7 @@ func TestContentEvidenceOfEachField(t *testing.T) {
 				f.Set(reflect.ValueOf(map[string]any{"model": "resnet50"}))
 				want.Text, want.Origin.Detail = "resnet50", "line 7: model"
 			}
-			addContent(&p, runs.SourceContent, "line 7")
+			addContentEvidence(&p, runs.SourceContent, "line 7")
 			if !reflect.DeepEqual(p.Evidence, []record.Evidence{want}) {
 				t.Errorf("%s: got the evidence %+v, want %+v", name, p.Evidence, want)
 			}
@@ -84,7 +84,7 @@ func TestContentEvidenceOfEachField(t *testing.T) {
 // otherwise.
 func TestContentEvidenceOfZeroSeedAndRank(t *testing.T) {
 	p := record.Part{SeedKnown: true, RankKnown: true}
-	addContent(&p, runs.SourceContent, "")
+	addContentEvidence(&p, runs.SourceContent, "")
 	var got []string
 	for _, c := range p.Evidence {
 		got = append(got, c.String())
@@ -94,7 +94,7 @@ func TestContentEvidenceOfZeroSeedAndRank(t *testing.T) {
 	}
 	p = record.Part{Rank: 3}
 	p.Run.Info.Seed = 5
-	addContent(&p, runs.SourceContent, "")
+	addContentEvidence(&p, runs.SourceContent, "")
 	if len(p.Evidence) > 0 {
 		t.Errorf("got %v of a seed and a rank that are not known, want none", p.Evidence)
 	}

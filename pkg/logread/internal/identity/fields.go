@@ -92,7 +92,7 @@ func setRunProperties(p *record.Part, path names.Path) {
 			}
 		case runs.PropertyModel:
 			if byUser {
-				record.Set(info, "model", e.Text)
+				record.SetConfigValue(info, "model", e.Text)
 			}
 		case runs.PropertyRank: // of the file; no field of the run
 		}
@@ -110,8 +110,8 @@ func setRunProperties(p *record.Part, path names.Path) {
 	}
 }
 
-// maxListed limits the properties in a file's report, since a table may have thousands of runs.
-const maxListed = 100
+// maxListedProperties limits the properties in a file's report, since a table may have thousands of runs.
+const maxListedProperties = 100
 
 // reportEvidence adds to the report of p that best is used for a property, and which evidence it
 // outweighs. Contradictory numbers of workers or nodes become a problem.
@@ -119,7 +119,7 @@ func reportEvidence(p *record.Part, best record.Evidence) {
 	r := p.Report
 	if text := fmt.Sprintf("%s: from %s", best, best.Origin); best.Origin.Source.IsAssumed() {
 		r.AddAssumptionOnce("%s (assumed)", text)
-	} else if !slices.Contains(r.Known, text) && len(r.Known) < maxListed {
+	} else if !slices.Contains(r.Known, text) && len(r.Known) < maxListedProperties {
 		r.Known = append(r.Known, text)
 	}
 	type statement struct {
@@ -133,7 +133,7 @@ func reportEvidence(p *record.Part, best record.Evidence) {
 		if e.Property != best.Property || e.Number == best.Number && e.Text == best.Text || e.Property == runs.PropertyBatch && e.Origin == best.Origin {
 			continue // or the batch of a worker and that of all workers
 		}
-		if text := fmt.Sprintf("%s from %s, by %s", e, e.Origin, best.Origin.Source); !slices.Contains(r.Outweighed, text) && len(r.Outweighed) < maxListed {
+		if text := fmt.Sprintf("%s from %s, by %s", e, e.Origin, best.Origin.Source); !slices.Contains(r.Outweighed, text) && len(r.Outweighed) < maxListedProperties {
 			r.Outweighed = append(r.Outweighed, text)
 		}
 		by := statement{e.Origin.Source, e.Number}
@@ -169,8 +169,8 @@ func examplePattern(p *record.Part) string {
 	return filepath.Base(p.Run.File) + "=workers:N"
 }
 
-// RankOf returns the rank in the path of a log.
-func RankOf(path string) int {
+// RankFromPath returns the rank in the path of a log.
+func RankFromPath(path string) int {
 	e, _ := names.ParsePath(path).NumberEvidence()
 	return int(e.Number)
 }

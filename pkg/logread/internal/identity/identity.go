@@ -16,8 +16,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Decider decides what identifies the runs in and below a path.
-type Decider struct {
+// Resolver decides what identifies the runs in and below a path.
+type Resolver struct {
 	Root string // the path that is read; its parent folders are not searched
 	// Patterns returns the user's patterns for a file, in order of precedence.
 	Patterns func(file string) []pattern.Pattern
@@ -35,7 +35,7 @@ type Decider struct {
 
 // IdentifyRuns decides which parts are one run, and what identifies each run. The runs are in the order
 // of their first parts.
-func (d *Decider) IdentifyRuns(parts []*record.Part) []runs.Run {
+func (d *Resolver) IdentifyRuns(parts []*record.Part) []runs.Run {
 	d.runFolders, d.matches, d.ranks, d.titles = map[string]*record.Part{}, map[*record.Part]pattern.Match{}, map[*record.Part]partRanks{}, names.TitleFolders{}
 	for _, p := range parts {
 		d.titles.Add(p.Run.File)
@@ -45,22 +45,22 @@ func (d *Decider) IdentifyRuns(parts []*record.Part) []runs.Run {
 	}
 	parts = d.joinRunFolders(parts)
 	pairStdoutAndStderr(parts)
-	byRole := map[record.Role][]*record.Part{}
+	byRole := map[record.PartRole][]*record.Part{}
 	for _, p := range parts {
 		if p.Role != record.RunFolder {
-			d.addPattern(p)
+			d.addPatternEvidence(p)
 		}
 		if p.Role == record.Principal {
-			addContent(p, runs.SourceContent, "")
+			addContentEvidence(p, runs.SourceContent, "")
 		}
 		byRole[p.Role] = append(byRole[p.Role], p)
 	}
 	main := d.joinParts(byRole[record.Principal])
 	companions := trace.JoinTraceFiles(events.JoinEventFiles(byRole[record.Companion]))
 	for _, p := range companions {
-		addContent(p, runs.SourceContent, "")
+		addContentEvidence(p, runs.SourceContent, "")
 	}
-	main = append(main, d.joinCompanions(d.joinRanks(companions), main)...)
+	main = append(main, d.joinCompanionFiles(d.joinRankFiles(companions), main)...)
 	d.addFolderConfigs(byRole[record.Config], main)
 	jobs := byRole[record.Accounting]
 	known := map[string]bool{}
@@ -70,8 +70,8 @@ func (d *Decider) IdentifyRuns(parts []*record.Part) []runs.Run {
 	for _, p := range main {
 		setJobID(p, known)
 	}
-	main = append(main, joinAccounting(jobs, main)...)
-	interpretDevices(main)
+	main = append(main, joinJobAccounting(jobs, main)...)
+	interpretDeviceOptions(main)
 	isMain := map[*record.Part]bool{}
 	for _, p := range main {
 		isMain[p] = true
@@ -91,7 +91,7 @@ func (d *Decider) IdentifyRuns(parts []*record.Part) []runs.Run {
 	return found
 }
 
-func (d *Decider) addPattern(p *record.Part) {
+func (d *Resolver) addPatternEvidence(p *record.Part) {
 	for _, one := range d.Patterns(p.Report.Path) {
 		m, ok := one.Match(p.Run.File)
 		if !ok {
@@ -111,7 +111,7 @@ func (d *Decider) addPattern(p *record.Part) {
 	}
 }
 
-func (d *Decider) decideProperties(p *record.Part) {
+func (d *Resolver) decideProperties(p *record.Part) {
 	ranks, numbersAreRanks := d.ranks[p]
 	if file := cmp.Or(ranks.path, p.Run.File); file != d.file || d.path == nil { // a table may have many runs
 		d.file, d.path = file, names.ParsePath(file)
@@ -119,7 +119,7 @@ func (d *Decider) decideProperties(p *record.Part) {
 	if run, ok := p.Run.Info.Config["run"].(string); ok {
 		p.Evidence = append(p.Evidence, names.ParseRunName(run).Evidence(nil)...)
 	}
-	p.Evidence = append(p.Evidence, d.nameEvidence(d.file, d.path)...)
+	p.Evidence = append(p.Evidence, d.evidenceFromNames(d.file, d.path)...)
 	if e, ok := d.path.NumberEvidence(); ok && !numbersAreRanks {
 		if _, known := strongestEvidence(p.Evidence, runs.PropertyWorkers); !known {
 			p.Evidence = append(p.Evidence, e)
@@ -140,14 +140,14 @@ func (d *Decider) decideProperties(p *record.Part) {
 	ranks.reportMissingRanks(p)
 }
 
-// nameEvidence returns what the names in a path show, first those of the U-Net study's files.
-func (d *Decider) nameEvidence(file string, path names.Path) []record.Evidence {
+// evidenceFromNames returns what the names in a path show, first those of the U-Net study's files.
+func (d *Resolver) evidenceFromNames(file string, path names.Path) []record.Evidence {
 	return append(programfile.StudyEvidence(file), path.Evidence(d.titles)...)
 }
 
-// interpretDevices decides whether a number in an option such as --gpus 2 is a number of devices or
+// interpretDeviceOptions decides whether a number in an option such as --gpus 2 is a number of devices or
 // the index of a device. It is an index if another run has a list of devices, such as --gpus 0,1.
-func interpretDevices(parts []*record.Part) {
+func interpretDeviceOptions(parts []*record.Part) {
 	lists := slices.ContainsFunc(parts, func(p *record.Part) bool {
 		return slices.ContainsFunc(p.Evidence, func(e record.Evidence) bool { return e.Kind == record.DeviceList })
 	})

@@ -20,14 +20,14 @@ import (
 // uses the following evidence, from the strongest to the weakest:
 //
 //   - files of nodes: their lines have different ranks, and their paths differ only in a number;
-//   - files of ranks: a pattern has {rank}, or a number follows rank, worker, gpu or task (joinRanks);
+//   - files of ranks: a pattern has {rank}, or a number follows rank, worker, gpu or task (joinRankFiles);
 //   - states of one run, such as the trainer_state.json of each checkpoint: only the last one is used;
 //   - logs with the same start and the same epochs, such as out.log and the output of the job;
 //   - parts of a run that was resumed (joinResumedRuns).
 //
 // Parts with a differing identity (see differ) are never joined.
-func (d *Decider) joinParts(parts []*record.Part) []*record.Part {
-	return joinResumedRuns(joinCopies(dropEarlierStates(d.joinRanks(parts))))
+func (d *Resolver) joinParts(parts []*record.Part) []*record.Part {
+	return joinResumedRuns(joinCopiedLogs(dropEarlierRunStates(d.joinRankFiles(parts))))
 }
 
 // settingsDiffer reports whether the contents of parts state different numbers of workers, series,
@@ -42,7 +42,7 @@ func settingsDiffer(parts []*record.Part) bool {
 				values[key] = strconv.Itoa(n)
 			}
 		}
-		for _, key := range append(record.BatchKeys(), "lr", "learning_rate", "model", "arch", "epochs") {
+		for _, key := range append(record.BatchSettingKeys(), "lr", "learning_rate", "model", "arch", "epochs") {
 			if v, ok := info.Config[key]; ok {
 				values[key] = fmt.Sprint(v)
 			}
@@ -64,8 +64,8 @@ type partRanks struct {
 	path  string // the path whose names identify the run; empty for that of the file
 }
 
-// joinRanks joins the files of the nodes and ranks of one run, and returns the joined and other parts.
-func (d *Decider) joinRanks(parts []*record.Part) []*record.Part {
+// joinRankFiles joins the files of the nodes and ranks of one run, and returns the joined and other parts.
+func (d *Resolver) joinRankFiles(parts []*record.Part) []*record.Part {
 	joined := map[*record.Part]bool{} // into another part, or the files of nodes
 	gone := map[*record.Part]bool{}
 	for _, ofNodes := range []bool{true, false} {
@@ -100,7 +100,7 @@ func (d *Decider) joinRanks(parts []*record.Part) []*record.Part {
 					f.Part.Report.AddAssumption("%s of the run in %s", merge.DescribeRanks(own), first.Run.File)
 				}
 			}
-			merge.JoinRanks(group, firstRanks)
+			merge.JoinRankFiles(group, firstRanks)
 			first.Evidence = slices.DeleteFunc(first.Evidence, func(e record.Evidence) bool {
 				return e.Property == runs.PropertyRank || ofNodes && e.Property == runs.PropertyWorkers && e.Kind == record.AtLeast
 			})
@@ -146,7 +146,7 @@ func decideRanks(group []merge.RankFile, ofNodes bool) (ranks []int, origin runs
 	if origin.Source == runs.SourceUser {
 		return ranks, runs.Origin{Source: runs.SourceUser, Detail: "a file for each rank"}, true
 	}
-	if settingsDiffer(parts) || !ofNodes && areSequential(parts) {
+	if settingsDiffer(parts) || !ofNodes && ranInSequence(parts) {
 		return nil, origin, false
 	}
 	ofContent := runs.Origin{Source: runs.SourceContent, Detail: "the ranks of " + english.FormatCount(len(group), "file")}
@@ -174,7 +174,7 @@ func areDistinct(numbers []int) bool {
 	return len(slices.Compact(slices.Sorted(slices.Values(numbers)))) == len(numbers)
 }
 
-func areSequential(parts []*record.Part) bool {
+func ranInSequence(parts []*record.Part) bool {
 	var lastStart, firstEnd time.Time
 	for _, p := range parts {
 		info := &p.Run.Info
@@ -209,7 +209,7 @@ func (f partRanks) reportMissingRanks(p *record.Part) {
 	}
 }
 
-func dropEarlierStates(parts []*record.Part) []*record.Part {
+func dropEarlierRunStates(parts []*record.Part) []*record.Part {
 	last := map[string]*record.Part{}
 	for _, p := range parts {
 		if l := last[p.StateOf]; p.StateOf != "" && (l == nil || l.State < p.State) {
@@ -225,8 +225,8 @@ func dropEarlierStates(parts []*record.Part) []*record.Part {
 	})
 }
 
-// joinCopies joins logs with the same start and the same epochs, and returns one part per run.
-func joinCopies(parts []*record.Part) (kept []*record.Part) {
+// joinCopiedLogs joins logs with the same start and the same epochs, and returns one part per run.
+func joinCopiedLogs(parts []*record.Part) (kept []*record.Part) {
 	started := map[time.Time][]*record.Part{}
 	for _, p := range parts {
 		same := started[p.Run.Info.Started]
@@ -236,7 +236,7 @@ func joinCopies(parts []*record.Part) (kept []*record.Part) {
 		})
 		if i >= 0 {
 			p.Report.AddAssumption("the same start and the same epochs as in %s: one run", same[i].Run.File)
-			merge.FillMissing(same[i], p)
+			merge.FillMissingPartValues(same[i], p)
 			continue
 		}
 		kept = append(kept, p)
@@ -247,9 +247,9 @@ func joinCopies(parts []*record.Part) (kept []*record.Part) {
 	return kept
 }
 
-// joinCompanions adds each companion (event files, traces, tables of GPUs) to its run, and returns
+// joinCompanionFiles adds each companion (event files, traces, tables of GPUs) to its run, and returns
 // those without one as runs of their own, one per folder.
-func (d *Decider) joinCompanions(companions, parts []*record.Part) (own []*record.Part) {
+func (d *Resolver) joinCompanionFiles(companions, parts []*record.Part) (own []*record.Part) {
 	d.folders = map[string][]*record.Part{}
 	for _, p := range parts {
 		folder := filepath.Dir(p.Run.File)
@@ -257,7 +257,7 @@ func (d *Decider) joinCompanions(companions, parts []*record.Part) (own []*recor
 	}
 	groups := map[string]*record.Part{}
 	for _, p := range companions {
-		folder := merge.PrefixSplit(p)
+		folder := merge.PrefixCurvesWithSplit(p)
 		if ranks, ok := d.ranks[p]; ok && len(d.folders[folder]) == 0 {
 			folder = filepath.Dir(ranks.path) // each rank has a folder
 		}
@@ -276,7 +276,7 @@ func (d *Decider) joinCompanions(companions, parts []*record.Part) (own []*recor
 		}
 		if to != nil {
 			p.Report.AddAssumption("belongs to the run in %s (%s)", to.Run.File, why)
-			merge.FillMissing(to, p)
+			merge.FillMissingPartValues(to, p)
 			continue
 		}
 		p.Run.Dir = folder
@@ -293,7 +293,7 @@ func (d *Decider) joinCompanions(companions, parts []*record.Part) (own []*recor
 // looks in its parent and grandparent, but not above a folder that names a worker count or a
 // repeat, since such a folder is a separate run. If a folder has several runs, run is nil and why
 // is the reason.
-func (d *Decider) findRun(folder string) (run *record.Part, why string) {
+func (d *Resolver) findRun(folder string) (run *record.Part, why string) {
 	for range 3 {
 		here := d.folders[folder]
 		switch {

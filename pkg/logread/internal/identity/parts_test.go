@@ -33,8 +33,8 @@ func newJob() *record.Part {
 }
 
 // newDecider returns a Decider for the logs in the folder logs, without patterns.
-func newDecider() *Decider {
-	return &Decider{Root: "logs", Patterns: func(string) []pattern.Pattern { return nil }}
+func newDecider() *Resolver {
+	return &Resolver{Root: "logs", Patterns: func(string) []pattern.Pattern { return nil }}
 }
 
 // describe returns the file, the number of workers and the seconds of the epochs of each run.

@@ -19,13 +19,13 @@ import (
 
 // joinRunFolders adds the files in each run folder of another program to the folder's run, and returns the
 // other parts. The run keeps what run.json contains: workers, seed, series, nodes, status and wall time.
-func (d *Decider) joinRunFolders(parts []*record.Part) (kept []*record.Part) {
+func (d *Resolver) joinRunFolders(parts []*record.Part) (kept []*record.Part) {
 	inside := map[*record.Part][]*record.Part{} // nil contains the parts of no folder, and the folders
 	for _, p := range parts {
 		folder := d.runFolderOf(p)
 		inside[folder] = append(inside[folder], p)
 	}
-	countDevices(slices.Collect(maps.Values(d.runFolders)), inside)
+	setWorkersFromDevices(slices.Collect(maps.Values(d.runFolders)), inside)
 	for _, p := range inside[nil] {
 		if kept = append(kept, p); len(inside[p]) > 0 {
 			kept = append(kept, joinRunFolder(p, inside[p])...)
@@ -34,21 +34,21 @@ func (d *Decider) joinRunFolders(parts []*record.Part) (kept []*record.Part) {
 	return kept
 }
 
-// countDevices sets the number of workers of run folders with one process to the number of devices
+// setWorkersFromDevices sets the number of workers of run folders with one process to the number of devices
 // in the command, such as --n_gpus 2, unless their logs state another number. run.json only counts
 // processes.
-func countDevices(folders []*record.Part, inside map[*record.Part][]*record.Part) {
+func setWorkersFromDevices(folders []*record.Part, inside map[*record.Part][]*record.Part) {
 	for _, p := range folders {
 		if info := &p.Run.Info; info.Workers == 1 && info.Processes == 0 {
-			p.Evidence = launchline.Evidence(info.Command, strings.Join(info.Command, " "))
+			p.Evidence = launchline.CommandEvidence(info.Command, strings.Join(info.Command, " "))
 		}
 	}
-	interpretDevices(folders)
+	interpretDeviceOptions(folders)
 	for _, p := range folders {
 		_, ok := strongestEvidence(p.Evidence, runs.PropertyWorkers)
 		for _, log := range inside[p] {
 			if log := *log; ok && log.Role == record.Principal {
-				addContent(&log, runs.SourceContent, filepath.Base(log.Run.File))
+				addContentEvidence(&log, runs.SourceContent, filepath.Base(log.Run.File))
 				p.Evidence = append(p.Evidence, log.Evidence...)
 			}
 		}
@@ -60,7 +60,7 @@ func countDevices(folders []*record.Part, inside map[*record.Part][]*record.Part
 }
 
 // runFolderOf returns the other program's run folder that contains the file of p, or nil.
-func (d *Decider) runFolderOf(p *record.Part) *record.Part {
+func (d *Resolver) runFolderOf(p *record.Part) *record.Part {
 	for dir := filepath.Dir(filepath.Clean(p.Report.Path)); p.Role != record.RunFolder; dir = filepath.Dir(dir) {
 		if folder := d.runFolders[dir]; folder != nil && len(folder.Run.Info.Command) > 0 {
 			return folder
@@ -74,14 +74,14 @@ func (d *Decider) runFolderOf(p *record.Part) *record.Part {
 // joinRunFolder adds the parts to the run of folder. Of a file with several runs, such as a
 // training that starts again at epoch 1, it returns one part for each further run.
 func joinRunFolder(folder *record.Part, parts []*record.Part) []*record.Part {
-	byRole := map[record.Role][]*record.Part{}
+	byRole := map[record.PartRole][]*record.Part{}
 	for _, p := range parts {
 		byRole[p.Role] = append(byRole[p.Role], p)
 	}
 	nth := map[*record.Report]int{} // number of runs of each file so far
 	into := []*record.Part{folder}  // the run of the folder and further runs
 	byRun := [][]*record.Part{nil}
-	for _, p := range joinResumedRuns(dropEarlierStates(byRole[record.Principal])) {
+	for _, p := range joinResumedRuns(dropEarlierRunStates(byRole[record.Principal])) {
 		n := nth[p.Report]
 		nth[p.Report]++
 		if n == len(byRun) {
@@ -95,7 +95,7 @@ func joinRunFolder(folder *record.Part, parts []*record.Part) []*record.Part {
 		}
 	}
 	for _, p := range trace.JoinTraceFiles(events.JoinEventFiles(byRole[record.Companion])) {
-		merge.PrefixSplit(p)
+		merge.PrefixCurvesWithSplit(p)
 		addToRunFolder(folder, p)
 	}
 	for _, p := range slices.Concat(byRole[record.Config], byRole[record.Accounting]) {
@@ -128,7 +128,7 @@ func addToRunFolder(folder, p *record.Part) {
 	p.Report.AddAssumptionOnce("belongs to the run in %s", folder.Run.Dir)
 	info.Status, info.Error = "", "" // the launcher knows how the workers ended
 	folder.Run.OutOfMemory = append(folder.Run.OutOfMemory, p.Run.OutOfMemory...)
-	merge.FillMissingValues(&folder.Run, p.Run)
+	merge.FillMissingRunValues(&folder.Run, p.Run)
 }
 
 // joinWorkerLogs merges the workers' logs in folder into one part. It returns this part, followed
@@ -154,7 +154,7 @@ func joinWorkerLogs(folder *record.Part, parts []*record.Part) (all []*record.Pa
 		}
 	}
 	if len(workers) > 1 {
-		merge.JoinRanks(workers, ranks)
+		merge.JoinRankFiles(workers, ranks)
 	}
 	return append([]*record.Part{workers[0].Part}, all...)
 }

@@ -13,8 +13,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Separation describes a series whose runs became several series.
-type Separation struct {
+// SeriesSeparation describes a series whose runs became several series.
+type SeriesSeparation struct {
 	Study, Series string   // as before
 	Runs          int      // number of runs of the series
 	Into          []string // names of the new series, in natural order
@@ -25,14 +25,14 @@ type Separation struct {
 	Files   []string // Run.File of each run
 }
 
-// Separate gives runs of a series that are not repeats of each other different series names. It
+// SeparateSeries gives runs of a series that are not repeats of each other different series names. It
 // changes Info.Series in all, and returns one Separation for each series that it split.
 //
 // Separate does not change a series that the user has named. Two runs of another series with the
 // same number of workers are repeats only if package repeats finds no difference between them and
 // their seeds and rates do not contradict it (see unlikelyRepeats). The new names contain the
 // differences, at all worker counts. A failed run never causes a separation.
-func Separate(all []runs.Run) []Separation {
+func SeparateSeries(all []runs.Run) []SeriesSeparation {
 	type key struct{ study, series string }
 	members := map[key][]*runs.Run{}
 	var order []key
@@ -43,7 +43,7 @@ func Separate(all []runs.Run) []Separation {
 		}
 		members[k] = append(members[k], &all[i])
 	}
-	var out []Separation
+	var out []SeriesSeparation
 	for _, k := range order {
 		g := &runGroup{runs: members[k], labels: make([]string, len(members[k]))}
 		if !g.mayNeedSeparation() {
@@ -127,7 +127,7 @@ func (g *runGroup) separateBy(d repeats.Difference) {
 	g.differences = append(g.differences, d.Name+" ("+english.JoinAnd(truncateValues(conflicts))+")")
 	values, label := d.Values, d.Label
 	// If both forms conflict, use the one with fewer distinct values, since it gives fewer series.
-	if s := d.Scaled; s != nil && g.findConflicts(s.Values) != nil && len(nameValues(s.Values)) < len(nameValues(values)) {
+	if s := d.Scaled; s != nil && g.findConflicts(s.Values) != nil && len(shortValueNames(s.Values)) < len(shortValueNames(values)) {
 		values, label = s.Values, s.Label
 	}
 	if d.InFolder && g.folders == nil && g.runs[0].Origins[runs.PropertySeries].Source == runs.SourceFolderName {
@@ -136,7 +136,7 @@ func (g *runGroup) separateBy(d repeats.Difference) {
 			g.folders[i] = label(v)
 		}
 	}
-	named := nameValues(values)
+	named := shortValueNames(values)
 	for i, v := range values {
 		if v == "" {
 			continue
@@ -149,16 +149,16 @@ func (g *runGroup) separateBy(d repeats.Difference) {
 	}
 }
 
-// maxRateRatio is the largest ratio of the rates of two repeats.
-const maxRateRatio = 3
+// maxRepeatRateRatio is the largest ratio of the rates of two repeats.
+const maxRepeatRateRatio = 3
 
 // unlikelyRepeats returns the differences "same seed" and "different rate" between runs that
 // otherwise look like repeats. Rates differ if their ratio exceeds maxRateRatio. Run folders, runs
 // in memory, and runs whose paths differ only in the repeat or seed always count as repeats. The
 // Values number the runs with the same seed and the groups of similar rates.
 func (g *runGroup) unlikelyRepeats() []repeats.Difference {
-	seeds := repeats.Difference{Name: "runs with the same seed", Values: make([]string, len(g.runs)), Label: numberLabel}
-	rates := repeats.Difference{Name: "rates that differ by more than 3 times", Values: make([]string, len(g.runs)), Label: numberLabel}
+	seeds := repeats.Difference{Name: "runs with the same seed", Values: make([]string, len(g.runs)), Label: repeatNumberLabel}
+	rates := repeats.Difference{Name: "rates that differ by more than 3 times", Values: make([]string, len(g.runs)), Label: repeatNumberLabel}
 	cells := map[repeatKey][]int{}
 	for i, r := range g.runs {
 		c := repeatKey{r.Info.Workers, g.labels[i] + "\x00" + r.Kind} // the results of two programs may be of one run
@@ -171,18 +171,18 @@ func (g *runGroup) unlikelyRepeats() []repeats.Difference {
 		var clusters [][2]float64 // the least and the largest rate
 		for _, i := range members {
 			r := g.runs[i]
-			if path := repeats.RepeatPath(r); path != "" && slices.ContainsFunc(members, func(o int) bool { return o != i && repeats.RepeatPath(g.runs[o]) == path }) {
+			if path := repeats.PathWithoutRepeat(r); path != "" && slices.ContainsFunc(members, func(o int) bool { return o != i && repeats.PathWithoutRepeat(g.runs[o]) == path }) {
 				continue
 			}
 			if _, known := r.Origins[runs.PropertySeed]; known {
 				seen[r.Info.Seed]++
 				seeds.Values[i] = strconv.Itoa(seen[r.Info.Seed])
 			}
-			rate := rateOf(r)
+			rate := medianRate(r)
 			if !(rate > 0) {
 				continue
 			}
-			at := slices.IndexFunc(clusters, func(c [2]float64) bool { return max(c[1], rate) <= maxRateRatio*min(c[0], rate) })
+			at := slices.IndexFunc(clusters, func(c [2]float64) bool { return max(c[1], rate) <= maxRepeatRateRatio*min(c[0], rate) })
 			if at < 0 {
 				at = len(clusters)
 				clusters = append(clusters, [2]float64{rate, rate})
@@ -194,17 +194,17 @@ func (g *runGroup) unlikelyRepeats() []repeats.Difference {
 	return []repeats.Difference{seeds, rates}
 }
 
-// numberLabel returns the label for run number n of several runs that differ only in this number.
-func numberLabel(n string) string {
+// repeatNumberLabel returns the label for run number n of several runs that differ only in this number.
+func repeatNumberLabel(n string) string {
 	if n == "1" {
 		return ""
 	}
 	return "(" + n + ")"
 }
 
-// rateOf returns the median rate of a run in epochs per second or, if its epochs have no times, in
+// medianRate returns the median rate of a run in epochs per second or, if its epochs have no times, in
 // samples per second of its epochs or trials. It returns 0 if the run has none.
-func rateOf(r *runs.Run) float64 {
+func medianRate(r *runs.Run) float64 {
 	var epochs, rates, trials []float64
 	for _, e := range r.Epochs {
 		if e.Seconds > 0 {
@@ -230,9 +230,9 @@ func rateOf(r *runs.Run) float64 {
 // maxLabelLength is the maximum length of a value in the name of a series.
 const maxLabelLength = 32
 
-// nameValues returns a short name for each value: the value itself, or numbers for all if one is
+// shortValueNames returns a short name for each value: the value itself, or numbers for all if one is
 // long, such as the settings of a model.
-func nameValues(values []string) map[string]string {
+func shortValueNames(values []string) map[string]string {
 	distinct := slices.DeleteFunc(slices.Clone(values), func(v string) bool { return v == "" })
 	slices.SortFunc(distinct, runs.NaturalCompare)
 	distinct = slices.Compact(distinct)
@@ -262,9 +262,9 @@ func truncateValues(values []string) (short []string) {
 }
 
 // renameSeries adds the label of each run to its series name, and describes the new series.
-func (g *runGroup) renameSeries() Separation {
+func (g *runGroup) renameSeries() SeriesSeparation {
 	info := g.runs[0].Info
-	s := Separation{Study: info.Study, Series: info.Series, Runs: len(g.runs), Differences: g.differences, Pattern: repeats.CommonPattern(g.runs)}
+	s := SeriesSeparation{Study: info.Study, Series: info.Series, Runs: len(g.runs), Differences: g.differences, Pattern: repeats.CommonPattern(g.runs)}
 	for i, r := range g.runs {
 		if r.Info.Series = strings.TrimSpace(info.Series + " " + g.labels[i]); g.folders != nil && g.folders[i] != "" && r.Origins != nil {
 			r.Info.Series, r.Origins = g.labels[i], maps.Clone(r.Origins)
@@ -280,7 +280,7 @@ func (g *runGroup) renameSeries() Separation {
 }
 
 // String returns a sentence without a period: which runs were separated, why, and how to join them.
-func (s Separation) String() string {
+func (s SeriesSeparation) String() string {
 	const most = 6
 	list := english.QuoteNames(s.Into[:min(len(s.Into), most)])
 	if n := len(s.Into) - most; n > 0 {

@@ -171,11 +171,11 @@ func TestSeparate(t *testing.T) {
 			before[i] = r.Info.Series
 		}
 		if c.want == nil || name == "a sweep's series" {
-			if out := Separate(c.all); len(out) > 0 {
+			if out := SeparateSeries(c.all); len(out) > 0 {
 				t.Errorf("%s: separated: %s", name, out[0])
 			}
 			c.want = before
-		} else if out := Separate(c.all); len(out) != 1 {
+		} else if out := SeparateSeries(c.all); len(out) != 1 {
 			t.Errorf("%s: %d separations, want 1", name, len(out))
 		}
 		var got []string
@@ -185,7 +185,7 @@ func TestSeparate(t *testing.T) {
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: series %q, want %q", name, got, c.want)
 		}
-		if again := Separate(c.all); len(again) > 0 {
+		if again := SeparateSeries(c.all); len(again) > 0 {
 			t.Errorf("%s: separated a second time: %s", name, again[0])
 		}
 	}
@@ -195,7 +195,7 @@ func TestSeparate(t *testing.T) {
 // how to join the runs.
 func TestSeparationString(t *testing.T) {
 	all := []runs.Run{newRun("2gpu/unet_s1024.log", 2, batch(4)), newRun("2gpu/unet_s2048.log", 2, batch(8)), newRun("2gpu/unet_s4096.log", 2, batch(8))}
-	out := Separate(all)
+	out := SeparateSeries(all)
 	if len(out) != 1 {
 		t.Fatalf("%d separations", len(out))
 	}
@@ -208,7 +208,7 @@ func TestSeparationString(t *testing.T) {
 	for i := range 20 {
 		many = append(many, newRun(fmt.Sprintf("x%d/out.log", 100+i*i), 2, nil))
 	}
-	if got := Separate(many)[0].String(); !strings.Contains(got, "became 20 series") || !strings.Contains(got, "and 14 more") || !strings.Contains(got, "--as 'x*/out.log=series:unet'") || len(got) > 600 {
+	if got := SeparateSeries(many)[0].String(); !strings.Contains(got, "became 20 series") || !strings.Contains(got, "and 14 more") || !strings.Contains(got, "--as 'x*/out.log=series:unet'") || len(got) > 600 {
 		t.Errorf("%d characters: %s", len(got), got)
 	}
 }

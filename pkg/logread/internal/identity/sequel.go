@@ -90,7 +90,7 @@ func joinIfResumed(p, next *record.Part) bool {
 	}
 	switch record.ClassifyContinuation(first, last, interval, start, resumes) {
 	case record.AnotherRun:
-		if sameFile && len(next.Report.Assumed) < maxListed {
+		if sameFile && len(next.Report.Assumed) < maxListedProperties {
 			next.Report.AddAssumption("%s: the numbers start again: another run", describeLocation(next))
 		}
 		return false
@@ -104,7 +104,7 @@ func joinIfResumed(p, next *record.Part) bool {
 	if !sameFile {
 		next.Report.AddAssumption("it continues the run in %s", p.Run.File)
 	}
-	merge.AppendResumed(p, next)
+	merge.AppendResumedPart(p, next)
 	return true
 }
 
@@ -123,11 +123,11 @@ func commandsDiffer(a, b []string) bool {
 	if len(a) == 0 || len(b) == 0 {
 		return false
 	}
-	x, y := launchline.Parse(a), launchline.Parse(b)
+	x, y := launchline.ParseCommand(a), launchline.ParseCommand(b)
 	if x.Script != y.Script || x.Workers != y.Workers || x.Nodes != y.Nodes {
 		return true
 	}
-	options, others := launchline.Options(a), launchline.Options(b)
+	options, others := launchline.ProgramOptions(a), launchline.ProgramOptions(b)
 	for name, v := range options {
 		if other, ok := others[name]; ok && other != v {
 			return true

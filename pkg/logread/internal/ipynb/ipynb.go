@@ -63,8 +63,8 @@ func isNotebook(path string, head []byte) bool {
 	return bytes.Contains(head, []byte(`"cells"`)) && bytes.Contains(head, []byte(`"cell_type"`))
 }
 
-// maxJSON is the maximum length in bytes of the JSON of a cell, with its pictures, and of other values.
-const maxJSON = 256 << 20
+// maxNotebookBytes is the maximum length in bytes of the JSON of a cell, with its pictures, and of other values.
+const maxNotebookBytes = 256 << 20
 
 type reader struct {
 	in    *record.Input
@@ -123,7 +123,7 @@ func (r *reader) readObject(ctx context.Context, isNotebook bool) error {
 				return r.readObject(ctx, false)
 			})
 		}
-		_, err := r.json.ReadValue(maxJSON)
+		_, err := r.json.ReadValue(maxNotebookBytes)
 		return err
 	})
 }
@@ -132,7 +132,7 @@ func (r *reader) readCell(ctx context.Context, c byte) error {
 	if c != '{' {
 		return fmt.Errorf("expected a cell, got %q", c)
 	}
-	text, err := r.json.ReadValue(maxJSON)
+	text, err := r.json.ReadValue(maxNotebookBytes)
 	if err != nil {
 		return err
 	}
@@ -146,7 +146,7 @@ func (r *reader) readCell(ctx context.Context, c byte) error {
 				name += fmt.Sprintf(" (In [%.0f])", n)
 			}
 		case "outputs":
-			for o := range scan.Elements(value) {
+			for o := range scan.JSONElements(value) {
 				output = r.appendOutput(output, o)
 			}
 		}
@@ -194,14 +194,14 @@ func (r *reader) appendOutput(b, output []byte) []byte {
 func (r *reader) appendText(b, value []byte) []byte {
 	lines := slices.Values([][]byte{value})
 	if value[0] == '[' {
-		lines = scan.Elements(value)
+		lines = scan.JSONElements(value)
 	}
 	for line := range lines {
 		if line[0] != '"' {
 			r.in.AddProblem(0, "cell %d: expected a text or a list of texts, got %.40q", r.cells, line)
 			continue
 		}
-		b = append(b, scan.DecodeString(scan.Unquote(line))...)
+		b = append(b, scan.DecodeJSONString(scan.UnquoteJSON(line))...)
 	}
 	return b
 }

@@ -13,7 +13,9 @@ func FuzzReadLines(f *testing.F) {
 	f.Add([]byte("{\"epoch\":1,\"loss\":2.5}\n{\"epoch\": 2 , \"loss\":  \"1.5\"}\n{\"mode\":,\"epoch\":1}\n{\"epoch\":3,\"loss\":}\n{\"epoch\":3,\"loss\":1{\"epoch\":4}\n"))
 	for _, format := range Formats() {
 		if format.Name == linesKind {
-			f.Fuzz(func(t *testing.T, text []byte) { recordtest.CheckFormat(t, format, "vis_data/scalars.json", text) })
+			f.Fuzz(func(t *testing.T, text []byte) {
+				recordtest.ReadAndCheckFormat(t, format, "vis_data/scalars.json", text)
+			})
 		}
 	}
 }
@@ -21,6 +23,6 @@ func FuzzReadLines(f *testing.F) {
 func FuzzReadSummary(f *testing.F) {
 	f.Add([]byte(`{"_step": 99, "_runtime": 123.4, "_timestamp": 1704110400.5, "_wandb": {"runtime": 124}, "loss": NaN}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		recordtest.CheckFormat(t, Formats()[0], "files/wandb-summary.json", text)
+		recordtest.ReadAndCheckFormat(t, Formats()[0], "files/wandb-summary.json", text)
 	})
 }

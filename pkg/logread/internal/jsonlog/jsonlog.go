@@ -28,8 +28,8 @@ const (
 // Formats returns the formats in the order in which they are tried.
 func Formats() []record.Format {
 	return []record.Format{
-		{Name: summaryKind, Recognizes: isObjectNamed("wandb-summary.json"), Read: readSummary, Document: true},
-		{Name: metadataKind, Recognizes: isObjectNamed("wandb-metadata.json"), Read: readMetadata, Document: true},
+		{Name: summaryKind, Recognizes: isJSONFileNamed("wandb-summary.json"), Read: readWandbSummary, Document: true},
+		{Name: metadataKind, Recognizes: isJSONFileNamed("wandb-metadata.json"), Read: readWandbMetadata, Document: true},
 		{Name: linesKind, Recognizes: isJSONLines, Read: readJSONLines},
 	}
 }
@@ -75,7 +75,7 @@ func hasStepValues(line []byte) (has, bad bool) {
 			return false, true
 		}
 		if _, ok := scan.ParseJSONFloat(value); ok {
-			if placeKindOf(string(key)) != noPlace {
+			if positionKindOf(string(key)) != notPosition {
 				place = true
 			} else {
 				numbers++
@@ -111,36 +111,36 @@ type numberMember struct {
 	value float64
 }
 
-// placeKind states what a number means for the other numbers of its object: which step or epoch
+// positionKind states what a number means for the other numbers of its object: which step or epoch
 // they belong to, for example.
-type placeKind int
+type positionKind int
 
 const (
-	noPlace placeKind = iota
-	placeEpoch
-	placeStep // over the whole run
-	placeIter // MMCV: within the epoch; MMEngine: over the whole run, beside a step
+	notPosition positionKind = iota
+	epochPosition
+	stepPosition // over the whole run
+	iterPosition // MMCV: within the epoch; MMEngine: over the whole run, beside a step
 )
 
-func placeKindOf(key string) placeKind {
+func positionKindOf(key string) positionKind {
 	f := fields.Lookup(key)
 	switch {
 	case f == nil:
 	case f.Name == fields.Epoch:
-		return placeEpoch
+		return epochPosition
 	case key == "iter":
-		return placeIter
+		return iterPosition
 	case f.Name == fields.Step:
-		return placeStep
+		return stepPosition
 	}
-	return noPlace
+	return notPosition
 }
 
 // jsonKey is a key of members. Each name remembers the next one, since objects usually list
 // their members in the same order.
 type jsonKey struct {
 	text   string
-	place  placeKind
+	place  positionKind
 	fields [2]*fields.Field // in an object of the training, and of the validation
 	next   *jsonKey
 	toNext []byte // text from the end of the value to the value of next
@@ -157,7 +157,7 @@ func (r *reader) internKey(key []byte) *jsonKey {
 	n := r.names[string(key)]
 	if n == nil {
 		text := string(key)
-		n = &jsonKey{text: text, place: placeKindOf(text), fields: [2]*fields.Field{fields.Lookup(text), fields.LookupValidation(text, fields.Lookup)}}
+		n = &jsonKey{text: text, place: positionKindOf(text), fields: [2]*fields.Field{fields.Lookup(text), fields.LookupValidationField(text, fields.Lookup)}}
 		if len(r.names) < record.MaxCurveNames && len(key) <= maxKeyBytes {
 			r.names[text] = n
 		}
@@ -187,7 +187,7 @@ func (r *reader) parseObject(line []byte) (o logObject, ok bool) {
 	for n := r.nextKey(&doc, &r.start); n != nil; n = r.nextKey(&doc, n) {
 		if n.text == "mode" {
 			value, complete := doc.Value()
-			if mode := scan.Unquote(value[:min(len(value), 10)]); string(mode) != r.mode {
+			if mode := scan.UnquoteJSON(value[:min(len(value), 10)]); string(mode) != r.mode {
 				r.mode = string(mode)
 			}
 			if o.mode = r.mode; !complete {
@@ -206,29 +206,29 @@ func (r *reader) parseObject(line []byte) (o logObject, ok bool) {
 		quoted := len(value) > 0 && value[0] == '"'
 		if !isNumber && quoted && bytes.IndexByte(value, ':') > 0 { // such as "0:01:02"
 			if f := n.fields[0]; f != nil && f.Kind == fields.Seconds {
-				x, isNumber = scan.ParseDuration(scan.Unquote(value))
+				x, isNumber = scan.ParseDuration(scan.UnquoteJSON(value))
 			}
 		}
 		switch {
-		case n.place != noPlace && quoted: // a name
-		case n.place != noPlace && isNumber:
+		case n.place != notPosition && quoted: // a name
+		case n.place != notPosition && isNumber:
 			switch n.place {
-			case placeEpoch:
+			case epochPosition:
 				o.epoch = x
-			case placeStep:
+			case stepPosition:
 				if o.step != o.step {
 					o.step = x
 				}
 				if n.text == "iteration" {
 					o.kind = detectron2Kind
 				}
-			case placeIter:
+			case iterPosition:
 				o.iter = x
 			}
 		case isNumber && len(n.text) <= maxKeyBytes:
 			o.numbers = append(o.numbers, numberMember{n, x})
 		case len(r.runs) == 0 && quoted && len(value) <= 1000:
-			r.addSetting(n.text[:min(len(n.text), maxKeyBytes)], string(scan.Unquote(value)))
+			r.addSetting(n.text[:min(len(n.text), maxKeyBytes)], string(scan.UnquoteJSON(value)))
 		}
 	}
 	r.numbers = o.numbers
@@ -237,7 +237,7 @@ func (r *reader) parseObject(line []byte) (o logObject, ok bool) {
 
 // addSetting keeps a number, such as the seed, or a text that precedes the first values.
 func (r *reader) addSetting(key string, v any) {
-	if len(r.runs) == 0 && len(r.settings) < record.MaxSettings {
+	if len(r.runs) == 0 && len(r.settings) < record.MaxRunSettings {
 		r.settings[key] = v
 	}
 }

@@ -23,7 +23,7 @@ func TestLinesOfAnyForm(t *testing.T) {
 		if format.Name != linesKind {
 			continue
 		}
-		parts, report := recordtest.CheckFormat(t, format, "log.jsonl", []byte(text))
+		parts, report := recordtest.ReadAndCheckFormat(t, format, "log.jsonl", []byte(text))
 		if len(parts) != 1 {
 			t.Fatalf("got %d runs, want 1", len(parts))
 		}

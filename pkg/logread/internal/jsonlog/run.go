@@ -85,7 +85,7 @@ func (r *reader) addObject(o logObject) bool {
 		r.addPoint(run, n, val && n.trained, at, o.numbers[i].value)
 	}
 	if epoch >= 0 {
-		r.addToEpoch(run, o, epoch, step, val)
+		r.addEpochValues(run, o, epoch, step, val)
 	}
 	run.updatePosition(epoch, step, val)
 	return true
@@ -152,13 +152,13 @@ func (r *reader) addPoint(run *jsonRun, n *jsonKey, prefixed bool, at int64, v f
 			return
 		}
 	}
-	(*to).Add(at, v, 0)
+	(*to).AddPoint(at, v, 0)
 	r.in.Report.Records++
 }
 
-// addToEpoch sets the values of an epoch. If several objects with steps belong to one epoch, the
+// addEpochValues sets the values of an epoch. If several objects with steps belong to one epoch, the
 // last one is used. Their times are not used, because they are the times of steps.
-func (r *reader) addToEpoch(run *jsonRun, o logObject, epoch, step int64, val bool) {
+func (r *reader) addEpochValues(run *jsonRun, o logObject, epoch, step int64, val bool) {
 	if epoch >= 1<<31 {
 		return
 	}

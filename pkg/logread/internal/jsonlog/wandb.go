@@ -28,19 +28,19 @@ const (
 	metadataKind = "W&B metadata"
 )
 
-const maxDocumentBytes = 16 << 20
+const maxWandbFileBytes = 16 << 20
 
-// isObjectNamed returns a function that reports whether a file has the given name, apart from the
+// isJSONFileNamed returns a function that reports whether a file has the given name, apart from the
 // extension of a compressed file, and begins with a JSON object.
-func isObjectNamed(name string) func(path string, head []byte) bool {
+func isJSONFileNamed(name string) func(path string, head []byte) bool {
 	return func(path string, head []byte) bool {
 		return filepath.Base(record.UncompressedName(path)) == name && bytes.HasPrefix(bytes.TrimLeft(head, " \t\r\n"), []byte("{"))
 	}
 }
 
-// readSummary reads the last values of a run. Each becomes a curve of one point.
-func readSummary(_ context.Context, in *record.Input) ([]*record.Part, error) {
-	v, ok, err := in.ReadObject(maxDocumentBytes, "", nil)
+// readWandbSummary reads the last values of a run. Each becomes a curve of one point.
+func readWandbSummary(_ context.Context, in *record.Input) ([]*record.Part, error) {
+	v, ok, err := in.ReadObject(maxWandbFileBytes, "", nil)
 	if !ok {
 		return nil, err
 	}
@@ -75,10 +75,10 @@ func readSummary(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	return []*record.Part{p}, nil
 }
 
-// readMetadata reads the command and the start of a run. It ignores the number of GPUs, which
+// readWandbMetadata reads the command and the start of a run. It ignores the number of GPUs, which
 // is the machine's and not the workers'.
-func readMetadata(_ context.Context, in *record.Input) ([]*record.Part, error) {
-	v, ok, err := in.ReadObject(maxDocumentBytes, "", nil)
+func readWandbMetadata(_ context.Context, in *record.Input) ([]*record.Part, error) {
+	v, ok, err := in.ReadObject(maxWandbFileBytes, "", nil)
 	if !ok {
 		return nil, err
 	}

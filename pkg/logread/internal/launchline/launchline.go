@@ -15,7 +15,7 @@ import (
 	"lockstep/pkg/runs"
 )
 
-const maxCount = 1 << 18
+const maxParsedCount = 1 << 18
 
 // Launch is what a command states about the program that it starts.
 type Launch struct {
@@ -27,8 +27,8 @@ type Launch struct {
 	Kind record.EvidenceKind
 }
 
-// Parse returns what a command states. It may begin with assignments to environment variables.
-func Parse(words []string) Launch {
+// ParseCommand returns what a command states. It may begin with assignments to environment variables.
+func ParseCommand(words []string) Launch {
 	visible := "" // devices
 	for len(words) > 0 && (isAssignment(words[0]) || slices.Contains([]string{"exec", "nohup", "time", "env"}, words[0])) {
 		if text, ok := strings.CutPrefix(words[0], "CUDA_VISIBLE_DEVICES="); ok {
@@ -44,8 +44,8 @@ func Parse(words []string) Launch {
 	if len(words) > 0 && slices.Contains([]string{"srun", "mpirun", "mpiexec", "horovodrun", "torchrun", "accelerate", "deepspeed"}, filepath.Base(words[0])) {
 		l.Launcher, after = filepath.Base(words[0]), words[len(before):]
 	}
-	l.Workers, l.Nodes = parseTasks(before)
-	if n, nodes, ok := parseProcesses(before); ok { // each task of srun is one agent of torchrun
+	l.Workers, l.Nodes = parseTaskCounts(before)
+	if n, nodes, ok := parseProcessCounts(before); ok { // each task of srun is one agent of torchrun
 		l.Workers, l.Nodes = n, max(nodes, l.Nodes)
 		return l
 	}
@@ -82,7 +82,7 @@ func parseDevices(words []string) (n int, kind record.EvidenceKind, ok bool) {
 		if n := record.CountDevices(text); n > 1 || n == 1 && strings.Contains(text, ",") || n == 1 && strings.Contains(name, "id") {
 			return n, record.DeviceList, true
 		}
-		if n, err := strconv.Atoi(text); err == nil && n >= 0 && n <= maxCount && strings.HasSuffix(name, "s") {
+		if n, err := strconv.Atoi(text); err == nil && n >= 0 && n <= maxParsedCount && strings.HasSuffix(name, "s") {
 			return n, record.Device, true
 		}
 	}
@@ -92,15 +92,15 @@ func parseDevices(words []string) (n int, kind record.EvidenceKind, ok bool) {
 // ScriptName returns the name of a command's script without .py, or "" if the
 // command has no script or the name is a common one such as train.py.
 func ScriptName(words []string) string {
-	stem, ok := strings.CutSuffix(Parse(words).Script, ".py")
+	stem, ok := strings.CutSuffix(ParseCommand(words).Script, ".py")
 	if !ok || slices.Contains([]string{"train", "main", "run", "training", "launch"}, strings.ToLower(stem)) {
 		return ""
 	}
 	return stem
 }
 
-// Settings returns the flags of a command that have a numeric value, and those that name the model.
-func Settings(words []string) map[string]any {
+// CommandSettings returns the flags of a command that have a numeric value, and those that name the model.
+func CommandSettings(words []string) map[string]any {
 	flags := map[string]any{}
 	for i, w := range words {
 		name, isFlag := strings.CutPrefix(w, "--")
@@ -116,16 +116,16 @@ func Settings(words []string) map[string]any {
 		}
 		if v, err := strconv.ParseFloat(text, 64); err == nil {
 			flags[name] = v
-		} else if slices.Contains(record.ModelKeys(), name) && text != "" && text[0] != '-' && !strings.ContainsAny(text, "$`\"'") {
+		} else if slices.Contains(record.ModelSettingKeys(), name) && text != "" && text[0] != '-' && !strings.ContainsAny(text, "$`\"'") {
 			flags[name] = text
 		}
 	}
 	return flags
 }
 
-// Evidence returns what a command states about its run. detail describes the command.
-func Evidence(words []string, detail string) (found []record.Evidence) {
-	l := Parse(words)
+// CommandEvidence returns what a command states about its run. detail describes the command.
+func CommandEvidence(words []string, detail string) (found []record.Evidence) {
+	l := ParseCommand(words)
 	origin := runs.Origin{Source: runs.SourceCommand, Detail: detail}
 	if l.Workers > 0 || l.Kind != record.Stated {
 		found = append(found, record.Evidence{Property: runs.PropertyWorkers, Number: int64(l.Workers), Kind: max(l.Kind, record.PerNode), Origin: origin})
@@ -139,9 +139,9 @@ func Evidence(words []string, detail string) (found []record.Evidence) {
 	return found
 }
 
-// Options returns the options of the program that a command starts, and its other words by
+// ProgramOptions returns the options of the program that a command starts, and its other words by
 // position. An option without a value is "true".
-func Options(words []string) map[string]string {
+func ProgramOptions(words []string) map[string]string {
 	found := map[string]string{}
 	at := slices.IndexFunc(words, isProgram)
 	if at < 0 {
@@ -184,7 +184,7 @@ func intOption(words []string, names ...string) int {
 
 // parseCount parses a number from 1 to maxCount. It returns 0 for another text.
 func parseCount(text string) int {
-	if n, err := strconv.Atoi(text); err == nil && n > 0 && n <= maxCount {
+	if n, err := strconv.Atoi(text); err == nil && n > 0 && n <= maxParsedCount {
 		return n
 	}
 	return 0
@@ -209,9 +209,9 @@ func findOption(words []string, names ...string) (text string, ok bool) {
 	return "", false
 }
 
-// parseTasks returns the numbers of tasks and nodes that srun, mpirun, mpiexec or horovodrun
+// parseTaskCounts returns the numbers of tasks and nodes that srun, mpirun, mpiexec or horovodrun
 // starts, each 0 if the options do not state it.
-func parseTasks(words []string) (tasks, nodes int) {
+func parseTaskCounts(words []string) (tasks, nodes int) {
 	at := slices.IndexFunc(words, func(w string) bool {
 		return slices.Contains([]string{"srun", "mpirun", "mpiexec", "horovodrun"}, filepath.Base(w))
 	})
@@ -234,10 +234,10 @@ func parseTasks(words []string) (tasks, nodes int) {
 	return cmp.Or(intOption(words, "--ntasks", "-n"), nodes*intOption(words, "--ntasks-per-node")), nodes
 }
 
-// parseProcesses returns how many workers and nodes a command of torchrun, accelerate or deepspeed
+// parseProcessCounts returns how many workers and nodes a command of torchrun, accelerate or deepspeed
 // starts. A number is 0 if the command contains a variable in its place. ok is false for other
 // commands.
-func parseProcesses(words []string) (workers, nodes int, ok bool) {
+func parseProcessCounts(words []string) (workers, nodes int, ok bool) {
 	has := func(name string) bool {
 		return slices.ContainsFunc(words, func(w string) bool { return filepath.Base(w) == name })
 	}

@@ -46,7 +46,7 @@ func TestParse(t *testing.T) {
 		"srun -n 15000000 python a.py":                                                     {0, 0, "a.py", "srun", 0},
 		"":                                                                                 {},
 	} {
-		if got := Parse(strings.Fields(command)); got != want {
+		if got := ParseCommand(strings.Fields(command)); got != want {
 			t.Errorf("%q: got %+v, want %+v", command, got, want)
 		}
 	}
@@ -54,7 +54,7 @@ func TestParse(t *testing.T) {
 
 // TestOptions checks the options of programs, also of those with empty words.
 func TestOptions(t *testing.T) {
-	got := Options([]string{"python", "train.py", "", "--lr", "-0.1", "--amp", "--out=a", "data", "", "|", "tee", "x"})
+	got := ProgramOptions([]string{"python", "train.py", "", "--lr", "-0.1", "--amp", "--out=a", "data", "", "|", "tee", "x"})
 	want := map[string]string{"lr": "-0.1", "amp": "true", "out": "a", "word 5": "data"}
 	if !maps.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
@@ -142,7 +142,7 @@ func FuzzScript(f *testing.F) {
 		}
 		s := parts[0].Source.(*Script)
 		l, _ := s.FindLaunch("b.out", "a.py")
-		if l.Workers < 0 || l.Nodes < 0 || l.Nodes > maxCount {
+		if l.Workers < 0 || l.Nodes < 0 || l.Nodes > maxParsedCount {
 			t.Errorf("%+v", l)
 		}
 		s.MatchesLog("a.sh", "b.out")

@@ -104,7 +104,7 @@ func (p *scriptParser) parse(text string) (used int) {
 
 func (p *scriptParser) parseCommand(number int, command string) bool {
 	if rest, ok := strings.CutPrefix(command, "#SBATCH"); ok {
-		return p.parseDirective(strings.Fields(rest))
+		return p.parseSlurmDirective(strings.Fields(rest))
 	}
 	if command == "" || command[0] == '#' {
 		return false
@@ -117,7 +117,7 @@ func (p *scriptParser) parseCommand(number int, command string) bool {
 	}
 	l := ScriptCommand{Number: number, Text: strings.Join(words, " ")}
 	l.log = redirectTarget(words)
-	l.Launch, l.Settings = Parse(words), Settings(words)
+	l.Launch, l.Settings = ParseCommand(words), CommandSettings(words)
 	if l.Launcher == "" {
 		return false
 	}
@@ -150,8 +150,8 @@ func redirectTarget(words []string) string {
 	return ""
 }
 
-// parseDirective parses the options of an #SBATCH line, and reports whether they are used.
-func (p *scriptParser) parseDirective(words []string) bool {
+// parseSlurmDirective parses the options of an #SBATCH line, and reports whether they are used.
+func (p *scriptParser) parseSlurmDirective(words []string) bool {
 	if name, ok := findOption(words, "--job-name", "-J"); ok {
 		p.script.JobName = name
 	}
@@ -166,7 +166,7 @@ func (p *scriptParser) parseDirective(words []string) bool {
 	}
 	for name, n := range map[string]int{
 		"SLURM_NTASKS": p.tasks, "SLURM_NPROCS": p.tasks, "SLURM_NNODES": p.nodes, "SLURM_JOB_NUM_NODES": p.nodes, "SLURM_NTASKS_PER_NODE": p.onNode,
-		"SLURM_GPUS_ON_NODE": gpusOf(words), "SLURM_GPUS_PER_NODE": gpusOf(words),
+		"SLURM_GPUS_ON_NODE": parseGPUsPerNode(words), "SLURM_GPUS_PER_NODE": parseGPUsPerNode(words),
 	} {
 		if n > 0 {
 			p.variables[name] = strconv.Itoa(n)
@@ -175,8 +175,8 @@ func (p *scriptParser) parseDirective(words []string) bool {
 	return len(words) > 0
 }
 
-// gpusOf returns the GPUs per node that an option such as --gres=gpu:4 requests, or 0.
-func gpusOf(words []string) int {
+// parseGPUsPerNode returns the GPUs per node that an option such as --gres=gpu:4 requests, or 0.
+func parseGPUsPerNode(words []string) int {
 	text, _ := findOption(words, "--gpus-per-node", "--gres")
 	return parseCount(text[strings.LastIndexByte(text, ':')+1:])
 }

@@ -13,15 +13,15 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// FillMissing copies to p the values that p lacks and other has. It also appends the evidence of
+// FillMissingPartValues copies to p the values that p lacks and other has. It also appends the evidence of
 // other.
-func FillMissing(p, other *record.Part) {
-	FillMissingValues(&p.Run, other.Run)
+func FillMissingPartValues(p, other *record.Part) {
+	FillMissingRunValues(&p.Run, other.Run)
 	p.Evidence = append(slices.Clip(p.Evidence), other.Evidence...)
 }
 
-// FillMissingValues copies to run the values that only other has.
-func FillMissingValues(run *runs.Run, other runs.Run) {
+// FillMissingRunValues copies to run the values that only other has.
+func FillMissingRunValues(run *runs.Run, other runs.Run) {
 	if len(run.Epochs) > 0 {
 		fillEpochValues(run.Epochs, other.Epochs)
 	} else if len(other.Epochs) > 0 {
@@ -90,22 +90,22 @@ func fillMissingInfo(info, other *runs.Info) {
 	if len(info.Command) == 0 {
 		info.Command = other.Command
 	}
-	info.Config, info.JobIDs = missingKeys(info.Config, other.Config), missingKeys(info.JobIDs, other.JobIDs)
+	info.Config, info.JobIDs = addMissingKeys(info.Config, other.Config), addMissingKeys(info.JobIDs, other.JobIDs)
 }
 
-func missingKeys[V any](m, other map[string]V) map[string]V {
+func addMissingKeys[V any](m, other map[string]V) map[string]V {
 	for k, v := range other {
 		if _, has := m[k]; !has {
-			record.Put(&m, k, v)
+			record.PutInMap(&m, k, v)
 		}
 	}
 	return m
 }
 
-// PrefixSplit returns the folder of the companion p's run. Keras keeps the event files of each
-// split of the data set in a folder: for such a file, PrefixSplit prefixes the names of the curves
+// PrefixCurvesWithSplit returns the folder of the companion p's run. Keras keeps the event files of each
+// split of the data set in a folder: for such a file, PrefixCurvesWithSplit prefixes the names of the curves
 // with the split and returns the parent folder.
-func PrefixSplit(p *record.Part) string {
+func PrefixCurvesWithSplit(p *record.Part) string {
 	folder := filepath.Dir(p.Run.File)
 	split := filepath.Base(folder)
 	switch split {
@@ -118,9 +118,9 @@ func PrefixSplit(p *record.Part) string {
 	return folder
 }
 
-// AppendResumed appends next, a later part of the same run, to p. From the first epoch or step of
+// AppendResumedPart appends next, a later part of the same run, to p. From the first epoch or step of
 // next on, its values replace those of p.
-func AppendResumed(p, next *record.Part) {
+func AppendResumedPart(p, next *record.Part) {
 	run, info := &p.Run, &p.Run.Info
 	if len(next.Run.Epochs) > 0 {
 		start := next.Run.Epochs[0].Epoch
@@ -134,7 +134,7 @@ func AppendResumed(p, next *record.Part) {
 		}
 		to := &run.Curves[i]
 		to.Steps, to.Values, to.Times = slices.Clone(to.Steps), slices.Clone(to.Values), slices.Clone(to.Times)
-		record.ContinueCurve(to, c)
+		record.AppendResumedCurve(to, c)
 	}
 	if !next.Run.Info.Ended.IsZero() {
 		info.Ended = next.Run.Info.Ended
@@ -151,5 +151,5 @@ func AppendResumed(p, next *record.Part) {
 	rest.Run.Curves = slices.DeleteFunc(slices.Clone(next.Run.Curves), func(c runs.Curve) bool {
 		return slices.ContainsFunc(run.Curves, func(o runs.Curve) bool { return o.Name == c.Name && o.Rank == c.Rank })
 	})
-	FillMissing(p, &rest)
+	FillMissingPartValues(p, &rest)
 }

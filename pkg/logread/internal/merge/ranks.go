@@ -86,7 +86,7 @@ func findRankFiles(p *record.Part) []RankFile {
 		return []RankFile{f}
 	}
 	elements := strings.Split(path, "/")
-	for i := len(elements) - 1; i >= 0 && i >= len(elements)-1-names.MaxFolders; i-- {
+	for i := len(elements) - 1; i >= 0 && i >= len(elements)-1-names.MaxParsedFolders; i-- {
 		n := names.ParseFolder(elements[i])
 		if i == len(elements)-1 {
 			n = names.ParsePath(path)[0]
@@ -138,7 +138,7 @@ var nodeNumber = regexp.MustCompile(`(?i)((node|host|task|rank|worker|gpu)[-_]*)
 
 func findNodeFiles(path string) (found []RankFile) {
 	first := len(path) // offset of the names that are searched
-	for range names.MaxFolders + 1 {
+	for range names.MaxParsedFolders + 1 {
 		first = max(strings.LastIndexByte(path[:first], '/'), 0)
 	}
 	for _, m := range nodeNumber.FindAllStringIndex(path[first:], -1) {
@@ -163,9 +163,9 @@ func DescribeRanks(ranks []int) string {
 	return strings.TrimSuffix("ranks", strings.Repeat("s", max(0, 2-n))) + " " + english.JoinAnd(words)
 }
 
-// JoinRanks merges the parts of all ranks of a run into the first part. ranks[i] is the rank of
+// JoinRankFiles merges the parts of all ranks of a run into the first part. ranks[i] is the rank of
 // files[i], or its first rank if it has several. Curves without a rank get the rank of their file.
-func JoinRanks(files []RankFile, ranks []int) {
+func JoinRankFiles(files []RankFile, ranks []int) {
 	first := files[0].Part
 	reportDifferingRates(files)
 	by := make([][]runs.Epoch, len(files))
@@ -194,7 +194,7 @@ func JoinRanks(files []RankFile, ranks []int) {
 		first.Run.OutOfMemory = append(slices.Clip(first.Run.OutOfMemory), p.Run.OutOfMemory...)
 		rest := *p
 		rest.Run.Epochs = nil // merged below
-		FillMissing(first, &rest)
+		FillMissingPartValues(first, &rest)
 	}
 	if measured > 0 {
 		first.Run.File, first.Run.Kind = files[measured].Part.Run.File, files[measured].Part.Run.Kind

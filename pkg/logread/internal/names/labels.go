@@ -26,9 +26,9 @@ var sharedPatterns = sync.OnceValue(func() namePatterns {
 	}
 })
 
-// isIgnored reports whether a word, together with a number next to it, never distinguishes runs.
-// isRunCounter and isSetting know further words.
-func isIgnored(word string) bool {
+// isIgnoredWord reports whether a word, together with a number next to it, never distinguishes runs.
+// isRunCounter and isSettingWord know further words.
+func isIgnoredWord(word string) bool {
 	switch word {
 	case "gpu", "worker", "rank", "localrank", "task", "node", "host",
 		"run", "trial", "try", "attempt", "restart", "resume", "version", "take",
@@ -44,9 +44,9 @@ func isRunCounter(word string) bool {
 	return slices.Contains([]string{"", "log", "out", "output", "train", "result", "s", "r"}, word)
 }
 
-// isSetting reports whether a number that follows word and a separator is a setting. In unet_1.log,
+// isSettingWord reports whether a number that follows word and a separator is a setting. In unet_1.log,
 // for example, the number only numbers the runs.
-func isSetting(word string) bool {
+func isSettingWord(word string) bool {
 	switch word {
 	case "b", "bs", "batch", "batchsize", "mbs", "gbs", "lr", "wd", "d", "h", "k", "c", "l", "e", "ep", "epoch", "epochs", "depth", "width", "dim", "hidden", "layer", "layers", "head", "heads",
 		"ch", "channels", "n", "nodes", "accum", "fold", "img", "crop", "samples", "threads", "level", "bucket", "mb", "seq", "len":
@@ -59,8 +59,8 @@ func isPrecision(word string) bool {
 	return slices.Contains([]string{"fp8", "fp16", "fp32", "fp64", "bf16", "tf32", "int8", "int4", "float16", "float32", "bfloat16"}, word)
 }
 
-// Label is a part of a name that may distinguish a run from others: a number or words.
-type Label struct {
+// NameLabel is a part of a name that may distinguish a run from others: a number or words.
+type NameLabel struct {
 	Key  string // its word and its place, by which it is compared with other runs
 	Text string // as in the name, such as "r50"; empty if the name has no words
 	// Number is empty if the label consists of words. MayCount is set if the number may only number
@@ -69,8 +69,8 @@ type Label struct {
 	MayCount bool
 }
 
-// Labels returns the labels in the elements of a path, innermost first.
-func Labels(elements []string) (found []Label) {
+// PathLabels returns the labels in the elements of a path, innermost first.
+func PathLabels(elements []string) (found []NameLabel) {
 	x := sharedPatterns()
 	for depth, element := range slices.Backward(elements) {
 		place := len(elements) - depth
@@ -103,13 +103,13 @@ func Labels(elements []string) (found []Label) {
 			}
 			key := fmt.Sprintf("%d/%s/%s", place, word, after)
 			seen[key]++
-			found = append(found, Label{
+			found = append(found, NameLabel{
 				Key: fmt.Sprintf("%s/%d", key, seen[key]), Text: element[from:m[9]], Number: number,
-				MayCount: after == "" && (isRunCounter(word) || !joined && !isSetting(word)),
+				MayCount: after == "" && (isRunCounter(word) || !joined && !isSettingWord(word)),
 			})
 		}
 		if !isStamp { // whose words are the name of a host
-			found = append(found, Label{Key: fmt.Sprintf("%d/words", place), Text: x.normalizeWords(rest + element[end:])})
+			found = append(found, NameLabel{Key: fmt.Sprintf("%d/words", place), Text: x.normalizeWords(rest + element[end:])})
 		}
 	}
 	return found
@@ -129,7 +129,7 @@ func (x namePatterns) normalizeWords(name string) string {
 			between, name = cmp.Or(between, name[:1]), name[1:]
 			continue
 		}
-		if word := strings.ToLower(name[:end]); !isIgnored(word) && !isMeaningless(word) && !x.hash.MatchString(word) {
+		if word := strings.ToLower(name[:end]); !isIgnoredWord(word) && !isMeaningless(word) && !x.hash.MatchString(word) {
 			if b.Len() > 0 {
 				b.WriteString(between)
 			}
@@ -151,7 +151,7 @@ func (x namePatterns) isIgnoredNumber(name string, m []int, word, number, after 
 		end = m[7] + i
 	}
 	switch {
-	case isIgnored(word) || isIgnored(after):
+	case isIgnoredWord(word) || isIgnoredWord(after):
 		return true
 	case len(number) > 1 && number[0] == '0' && !strings.Contains(number, "."): // 007 is an index
 		return true

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// MaxCount is the largest number of workers or nodes that a name may have, larger than the number
+// MaxWorkersOrNodes is the largest number of workers or nodes that a name may have, larger than the number
 // of nodes of the largest machines (Fugaku has 158,976).
-const MaxCount = 1 << 18
+const MaxWorkersOrNodes = 1 << 18
 
 // Fields contains what one name says about a run.
 type Fields struct {
@@ -49,7 +49,7 @@ func Parse(name string) Fields {
 	}
 	p.tokens = tokenize(name)
 	for i := range p.tokens {
-		if t := &p.tokens[i]; t.number && !t.consumed && p.isStandaloneNumber(i) && !p.isDate(i) {
+		if t := &p.tokens[i]; t.number && !t.consumed && p.isStandaloneNumber(i) && !p.isPartOfDate(i) {
 			p.readNumber(i)
 		}
 	}
@@ -98,8 +98,8 @@ func (p *parser) isStandaloneNumber(i int) bool {
 	return true
 }
 
-// isDate reports whether number i belongs to a date such as 2021-11-12.
-func (p *parser) isDate(i int) bool {
+// isPartOfDate reports whether number i belongs to a date such as 2021-11-12.
+func (p *parser) isPartOfDate(i int) bool {
 	for year := i - 4; year <= i; year += 2 {
 		if year < 0 {
 			continue
@@ -180,35 +180,35 @@ func (p *parser) readNumber(i int) {
 	if err != nil {
 		return
 	}
-	if w := p.wordAfter(i); w >= 0 && p.readCountBefore(i, w, n) {
+	if w := p.wordAfter(i); w >= 0 && p.readCountBeforeNoun(i, w, n) {
 		return
 	}
 	if w := p.wordBefore(i); w >= 0 && !p.tokens[w].consumed {
-		p.readNumberAfter(i, w, n)
+		p.readNumberAfterWord(i, w, n)
 	}
 }
 
-// isCount reports whether number i, whose value is n, can count workers or nodes. A number with a
+// canBeCount reports whether number i, whose value is n, can count workers or nodes. A number with a
 // leading zero cannot.
-func (p *parser) isCount(i, n int) bool {
-	return n > 0 && n <= MaxCount && p.tokens[i].text[0] != '0'
+func (p *parser) canBeCount(i, n int) bool {
+	return n > 0 && n <= MaxWorkersOrNodes && p.tokens[i].text[0] != '0'
 }
 
-// readCountBefore stores the number n of token i as nodes or workers if token w, the word after it,
+// readCountBeforeNoun stores the number n of token i as nodes or workers if token w, the word after it,
 // says so, as in 4gpus but not in 4gpus_per_node. It reports whether it used the number.
-func (p *parser) readCountBefore(i, w, n int) bool {
+func (p *parser) readCountBeforeNoun(i, w, n int) bool {
 	word := p.tokens[w].text
-	if !isCountNoun(word) || !p.isCount(i, n) || p.isWord(w+2) && p.tokens[w+2].text == "per" || p.isNumberedTitle(i, w) {
+	if !isCountNoun(word) || !p.canBeCount(i, n) || p.isWord(w+2) && p.tokens[w+2].text == "per" || p.isNumberedTitle(i, w) {
 		return false
 	}
 	p.fields.Leading = p.fields.Leading || i == 0
 	switch {
 	case word == "node" || word == "nodes":
-		p.setField(&p.fields.Nodes, n, i, w)
-	case strings.HasPrefix(word, "worker") && p.hasLoader():
+		p.setFieldFromTokens(&p.fields.Nodes, n, i, w)
+	case strings.HasPrefix(word, "worker") && p.mentionsDataLoader():
 		return false
 	default:
-		p.setField(&p.fields.Workers, n, i, w)
+		p.setFieldFromTokens(&p.fields.Workers, n, i, w)
 	}
 	return true
 }
@@ -219,33 +219,35 @@ func (p *parser) isNumberedTitle(i, w int) bool {
 	return i == 0 && w == 2 && !strings.HasSuffix(p.tokens[w].text, "s") && p.isWord(w+2) && !p.isNumber(w+3) && !p.isNumber(w+4)
 }
 
-func (p *parser) hasLoader() bool { return strings.Contains(strings.ToLower(p.name), "loader") }
+func (p *parser) mentionsDataLoader() bool {
+	return strings.Contains(strings.ToLower(p.name), "loader")
+}
 
-func (p *parser) readNumberAfter(i, w, n int) {
+func (p *parser) readNumberAfterWord(i, w, n int) {
 	word, first := p.phraseBefore(w)
 	switch word {
 	case "gpus", "ngpus", "ngpu", "numgpus", "numgpu", "workers", "nworkers", "ranks", "nranks", "numranks", "np", "ws", "world", "worldsize",
 		"devices", "ndevices", "numdevices", "procs", "nprocs", "nproc", "numprocs", "ntasks":
-		if p.isCount(i, n) && !(strings.HasSuffix(word, "workers") && p.hasLoader()) {
-			p.setField(&p.fields.Workers, n, first, i)
+		if p.canBeCount(i, n) && !(strings.HasSuffix(word, "workers") && p.mentionsDataLoader()) {
+			p.setFieldFromTokens(&p.fields.Workers, n, first, i)
 		}
 	case "n":
 		p.readNumberAfterN(i, n)
 	case "nodes", "nnodes", "numnodes":
-		if p.isCount(i, n) {
-			p.setField(&p.fields.Nodes, n, first, i)
+		if p.canBeCount(i, n) {
+			p.setFieldFromTokens(&p.fields.Nodes, n, first, i)
 		}
 	case "gpu", "worker", "rank", "task":
-		if digits := len(p.tokens[i].text); p.fields.Number < 0 && n <= MaxCount && (digits <= 4 || word == "rank") {
+		if digits := len(p.tokens[i].text); p.fields.Number < 0 && n <= MaxWorkersOrNodes && (digits <= 4 || word == "rank") {
 			p.fields.Number, p.fields.Word, p.fields.WordAt = n, word, p.tokens[first].at
 			p.fields.At, p.fields.End = p.tokens[i].at, p.tokens[i].at+len(p.tokens[i].text)
-			p.consume(first, i)
+			p.consumeTokens(first, i)
 		}
 	case "seed":
-		p.setSeed(n, first, i)
+		p.setSeedFromTokens(n, first, i)
 	case "rep", "repeat", "run":
 		if len(p.tokens[i].text) <= maxRepeatDigits { // more digits are those of a job or a date
-			p.setSeed(n, first, i)
+			p.setSeedFromTokens(n, first, i)
 		}
 	}
 }
@@ -256,39 +258,39 @@ const maxRepeatDigits = 3
 // folders, where -s and the seed follow, it is the number of workers; otherwise it is the number of
 // nodes.
 func (p *parser) readNumberAfterN(i, n int) {
-	if !p.isWord(i-1) || !p.isCount(i, n) {
+	if !p.isWord(i-1) || !p.canBeCount(i, n) {
 		return
 	}
 	if i+3 < len(p.tokens) && p.tokens[i+1].text == "-" && p.tokens[i+2].text == "s" && p.isNumber(i+3) {
 		if seed, err := strconv.Atoi(p.tokens[i+3].text); err == nil {
-			p.setField(&p.fields.Workers, n, i-1, i)
-			p.setSeed(seed, i+2, i+3)
+			p.setFieldFromTokens(&p.fields.Workers, n, i-1, i)
+			p.setSeedFromTokens(seed, i+2, i+3)
 			return
 		}
 	}
 	if p.isWord(i+2) && slices.Contains([]string{"standard", "highmem", "highcpu", "ultramem", "megamem"}, p.tokens[i+2].text) {
 		return // a machine type, such as n1-standard-8
 	}
-	p.setField(&p.fields.Nodes, n, i-1, i)
+	p.setFieldFromTokens(&p.fields.Nodes, n, i-1, i)
 }
 
-// setField sets *field to n and consumes the tokens from first to last. It keeps a value that an
+// setFieldFromTokens sets *field to n and consumes the tokens from first to last. It keeps a value that an
 // earlier part of the name has set.
-func (p *parser) setField(field *int, n, first, last int) {
+func (p *parser) setFieldFromTokens(field *int, n, first, last int) {
 	if *field == 0 {
 		*field = n
 	}
-	p.consume(first, last)
+	p.consumeTokens(first, last)
 }
 
-func (p *parser) setSeed(n, first, last int) {
+func (p *parser) setSeedFromTokens(n, first, last int) {
 	if p.fields.Seed < 0 {
 		p.fields.Seed = n
 	}
-	p.consume(first, last)
+	p.consumeTokens(first, last)
 }
 
-func (p *parser) consume(first, last int) {
+func (p *parser) consumeTokens(first, last int) {
 	for i := first; i <= last; i++ {
 		p.tokens[i].consumed = true
 	}

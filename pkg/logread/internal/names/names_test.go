@@ -86,7 +86,7 @@ func TestParse(t *testing.T) {
 		"8x4gpu":                 {0, 0, -1, -1, "", "8x4gpu"},
 		"a100x8":                 {0, 0, -1, -1, "", "a100x8"},
 		"log_99999999999999gpus": {0, 0, -1, -1, "", "log_99999999999999gpus"},
-		"15000000gpus":           {0, 0, -1, -1, "", "15000000gpus"}, // more than MaxCount
+		"15000000gpus":           {0, 0, -1, -1, "", "15000000gpus"}, // more than MaxWorkersOrNodes
 		"0gpus":                  {0, 0, -1, -1, "", "0gpus"},
 		"resnet":                 {0, 0, -1, -1, "", "resnet"},
 		"":                       {0, 0, -1, -1, "", ""},
@@ -115,7 +115,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, name string) {
 		got := Parse(name)
-		if got.Workers < 0 || got.Workers > MaxCount || got.Nodes < 0 || got.Nodes > MaxCount || got.Number > MaxCount || len(got.Rest) > len(name) {
+		if got.Workers < 0 || got.Workers > MaxWorkersOrNodes || got.Nodes < 0 || got.Nodes > MaxWorkersOrNodes || got.Number > MaxWorkersOrNodes || len(got.Rest) > len(name) {
 			t.Errorf("%q: %+v", name, got)
 		}
 		if got.Number >= 0 && (got.At < 0 || got.At >= got.End || got.End > len(name)) {

@@ -19,8 +19,8 @@ type Name struct {
 	Folder string      // that contains the file or folder
 }
 
-// MaxFolders is the number of folders above a file whose names count.
-const MaxFolders = 4
+// MaxParsedFolders is the number of folders above a file whose names count.
+const MaxParsedFolders = 4
 
 // Path contains the names of a path that count: the file, then up to four folders, innermost first.
 type Path []Name
@@ -35,7 +35,7 @@ func ParsePath(path string) Path {
 		base = strings.TrimSuffix(base, ext)
 	}
 	found := Path{newName(base, runs.SourceFileName, filepath.Dir(path))}
-	for range MaxFolders {
+	for range MaxParsedFolders {
 		path = filepath.Dir(path)
 		name := filepath.Base(path)
 		if name == string(filepath.Separator) || name == "." {
@@ -80,7 +80,7 @@ func (t TitleFolders) Add(path string) {
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs
 	}
-	for range MaxFolders + 1 {
+	for range MaxParsedFolders + 1 {
 		folder, name := filepath.Dir(path), filepath.Base(path)
 		if path = folder; name[0] != '0' {
 			continue
@@ -157,7 +157,7 @@ func (all Path) ScaledNodes() (e record.Evidence, ok bool) {
 		return e, false
 	}
 	nodes, err := strconv.Atoi(m[1])
-	if err != nil || nodes > MaxCount {
+	if err != nil || nodes > MaxWorkersOrNodes {
 		return e, false
 	}
 	return record.Evidence{Property: runs.PropertyNodes, Number: int64(nodes), Origin: runs.Origin{Source: file.Source, Detail: file.Text}}, true

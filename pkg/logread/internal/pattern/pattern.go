@@ -35,7 +35,7 @@ func isTextProperty(p runs.Property) bool {
 	return p == runs.PropertySeries || p == runs.PropertyModel
 }
 
-func propertyNames(before, after string) (found []string) {
+func wrappedPropertyNames(before, after string) (found []string) {
 	for _, p := range runs.Properties() {
 		found = append(found, before+string(p)+after)
 	}
@@ -51,7 +51,7 @@ func Parse(text string) (Pattern, error) {
 	p := Pattern{text: text}
 	fields, err := p.parseGlob(glob)
 	if err == nil && value != "" {
-		err = p.parseValue(value, fields)
+		err = p.parseProperties(value, fields)
 	}
 	if err != nil {
 		return Pattern{}, fmt.Errorf("parse pattern %q: %w", text, err)
@@ -83,7 +83,7 @@ func (p *Pattern) parseGlob(glob string) (map[string]string, error) {
 		form := "[0-9]+"
 		switch property := runs.Property(name); {
 		case !slices.Contains(runs.Properties(), property) || token[len(token)-1] != '}':
-			return nil, fmt.Errorf("unknown field %q; use %s", token, english.JoinOr(propertyNames("{", "}")))
+			return nil, fmt.Errorf("unknown field %q; use %s", token, english.JoinOr(wrappedPropertyNames("{", "}")))
 		case fields[name] != "":
 			return nil, fmt.Errorf("duplicate field %s; use each field once", token)
 		case isTextProperty(property):
@@ -102,12 +102,12 @@ func (p *Pattern) parseGlob(glob string) (map[string]string, error) {
 // than the name of a series.
 var unknownPropertyPattern = regexp.MustCompile(`^(\w+):\S`)
 
-// parseValue parses the text after the =: the name of a series, which may contain {series} if the path
+// parseProperties parses the text after the =: the name of a series, which may contain {series} if the path
 // does, or a list such as workers:{nodes}*8,series:native. fields has a possible value of each field.
-func (p *Pattern) parseValue(text string, fields map[string]string) error {
+func (p *Pattern) parseProperties(text string, fields map[string]string) error {
 	if _, _, ok := cutProperty(text); !ok {
 		if m := unknownPropertyPattern.FindStringSubmatch(text); m != nil {
-			known := propertyNames("", "")
+			known := wrappedPropertyNames("", "")
 			return fmt.Errorf("unknown property %q (did you mean %s?); the properties are %s; for a series of this name, write series:%s",
 				m[1], nearest.FindName(m[1], known, len(text)+8), english.JoinAnd(known), text)
 		}
@@ -135,7 +135,7 @@ func (p *Pattern) parseValue(text string, fields map[string]string) error {
 		property, value, ok := cutProperty(item)
 		switch {
 		case !ok:
-			return fmt.Errorf("expected a property and its value, such as workers:4, got %q; the properties are %s", item, english.JoinAnd(propertyNames("", "")))
+			return fmt.Errorf("expected a property and its value, such as workers:4, got %q; the properties are %s", item, english.JoinAnd(wrappedPropertyNames("", "")))
 		case seen[property]:
 			return fmt.Errorf("duplicate property %s; set each property once", property)
 		case value == "":
@@ -182,7 +182,7 @@ func evaluateAssignment(a assignment, fields map[string]string) (record.Evidence
 		}
 		product *= float64(n)
 	}
-	least, most := 1.0, float64(names.MaxCount)
+	least, most := 1.0, float64(names.MaxWorkersOrNodes)
 	switch a.property {
 	case runs.PropertyBatch:
 		most = math.MaxInt32

@@ -19,12 +19,12 @@ func isBenchyJSON(_ string, head []byte) bool {
 		(bytes.Contains(head, []byte(`"IO"`)) || bytes.Contains(head, []byte(`"SYNTHETIC"`)) || bytes.Contains(head, []byte(`"FULL"`)))
 }
 
-const maxDocumentBytes = 256 << 20
+const maxJSONFileBytes = 256 << 20
 
 // readBenchyJSON reads {"nranks": N, "IO": {"trial_throughput": [...], …}, …}. The number of nodes
 // is not in the file, but may be in its name.
 func readBenchyJSON(_ context.Context, in *record.Input) ([]*record.Part, error) {
-	members, ok, err := in.ReadObject(maxDocumentBytes, "", nil)
+	members, ok, err := in.ReadObject(maxJSONFileBytes, "", nil)
 	if !ok {
 		return nil, err
 	}
@@ -47,7 +47,7 @@ func readBenchyJSON(_ context.Context, in *record.Input) ([]*record.Part, error)
 			in.AddProblem(0, "%s has no trial_throughput", name)
 			continue
 		}
-		rate, spread := record.MeanAndSpread(trials.Throughput)
+		rate, spread := record.MeanAndStdDev(trials.Throughput)
 		run.Trials = append(run.Trials, runs.Trial{Name: name, Rate: rate, Spread: spread, Rates: trials.Throughput})
 		in.Report.Records++
 	}

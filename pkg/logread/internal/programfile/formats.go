@@ -15,7 +15,7 @@ func Formats() []record.Format {
 	return []record.Format{
 		{Name: benchyKind, Recognizes: isBenchyJSON, Read: readBenchyJSON, Document: true},
 		{Name: huggingFaceKind, Recognizes: isHuggingFace, Read: readHuggingFace, Document: true},
-		{Name: rowsKind, Recognizes: func(_ string, head []byte) bool { return IsRows(head) }, Read: readRows},
+		{Name: tidyCSVKind, Recognizes: func(_ string, head []byte) bool { return IsTidyCSV(head) }, Read: readTidyCSV},
 		{Name: studyKind, Recognizes: isStudyLog, Read: readStudyLog},
 		{Name: sacctKind, Recognizes: isSacct, Read: readSacct},
 		{Name: hparamsKind, Recognizes: isHparams, Read: readHparams, Document: true},

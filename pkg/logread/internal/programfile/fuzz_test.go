@@ -14,7 +14,7 @@ func FuzzReadStudy(f *testing.F) {
 	f.Add([]byte("\"\"\nme_per_epoch,loss,lr,training_time,test_time,iou\n0,1.0,,,,,\n"))
 	f.Add([]byte(",loss,accuracy,val_loss,val_accuracy,lr,training_time,ranks\n0,0.5,0.8,0.6,0.7,0.001,100.0,1e300\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		recordtest.CheckFormat(t, formatNamed(t, studyKind), "log_2.csv", text)
+		recordtest.ReadAndCheckFormat(t, formatNamed(t, studyKind), "log_2.csv", text)
 	})
 }
 
@@ -22,43 +22,43 @@ func FuzzReadRows(f *testing.F) {
 	f.Add([]byte("a,s,4,7,,1,,seconds,0.5\na,s,4,7,,1,,samples,10\n\"b, \"\"c\"\"\nd\",,2,1,0,,3,loss,NaN\n\"b, \"\"c\"\"\nd\",,2,1,,,1,IO_trial_samples_per_second,inf\n"))
 	f.Add([]byte("a,s,4,7,,1,x,seconds,0.5\na,s,4,7,,,,test_iou,'+1\na,s,,-3,1,,2,compute_start_seconds/x,1\na,\"s,4,7,,,,x,1"))
 	f.Fuzz(func(t *testing.T, rows []byte) {
-		recordtest.CheckFormat(t, formatNamed(t, rowsKind), "rows.csv", append([]byte(wholefile.ValuesCSVHeader), rows...))
+		recordtest.ReadAndCheckFormat(t, formatNamed(t, tidyCSVKind), "rows.csv", append([]byte(wholefile.ValuesCSVHeader), rows...))
 	})
 }
 
 func FuzzReadBenchyJSON(f *testing.F) {
-	recordtest.AddSeeds(f, "sc21/trials/benchy.json")
+	recordtest.AddFuzzSeeds(f, "sc21/trials/benchy.json")
 	f.Fuzz(func(t *testing.T, text []byte) {
-		recordtest.CheckFormat(t, formatNamed(t, benchyKind), "benchy.json", text)
+		recordtest.ReadAndCheckFormat(t, formatNamed(t, benchyKind), "benchy.json", text)
 	})
 }
 
 func FuzzReadConfiguration(f *testing.F) {
-	recordtest.AddSeeds(f, "lightning/version_0/hparams.yaml")
+	recordtest.AddFuzzSeeds(f, "lightning/version_0/hparams.yaml")
 	f.Fuzz(func(t *testing.T, text []byte) {
-		recordtest.CheckFormat(t, formatNamed(t, hparamsKind), "hparams.yaml", text)
+		recordtest.ReadAndCheckFormat(t, formatNamed(t, hparamsKind), "hparams.yaml", text)
 	})
 }
 
 func FuzzReadHuggingFace(f *testing.F) {
-	recordtest.AddSeeds(f, "hf/trainer_state.json", "hf/checkpoint-100/trainer_state.json")
+	recordtest.AddFuzzSeeds(f, "hf/trainer_state.json", "hf/checkpoint-100/trainer_state.json")
 	f.Fuzz(func(t *testing.T, text []byte) {
-		recordtest.CheckFormat(t, formatNamed(t, huggingFaceKind), "trainer_state.json", text)
+		recordtest.ReadAndCheckFormat(t, formatNamed(t, huggingFaceKind), "trainer_state.json", text)
 	})
 }
 
 func FuzzReadSacct(f *testing.F) {
-	recordtest.AddSeeds(f, "slurm/accounting.txt")
+	recordtest.AddFuzzSeeds(f, "slurm/accounting.txt")
 	f.Add([]byte("JobID|State|Elapsed\n42_1|FAILED|00:02:00\n42_[2-9]|PENDING|00:00:00\n43|PENDING|00:00:00\n43|COMPLETED|00:01:00\n43|PENDING|00:00:00\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		recordtest.CheckFormat(t, formatNamed(t, sacctKind), "sacct.txt", text)
+		recordtest.ReadAndCheckFormat(t, formatNamed(t, sacctKind), "sacct.txt", text)
 	})
 }
 
 func FuzzReadPlain(f *testing.F) {
-	recordtest.AddSeeds(f, "loss/4gpu/main.log")
+	recordtest.AddFuzzSeeds(f, "loss/4gpu/main.log")
 	f.Fuzz(func(t *testing.T, text []byte) {
-		recordtest.CheckFormat(t, formatNamed(t, PlainKind), "main.log", text)
+		recordtest.ReadAndCheckFormat(t, formatNamed(t, PlainKind), "main.log", text)
 	})
 }
 
@@ -70,7 +70,7 @@ func FuzzReadMLflow(f *testing.F) {
 		for _, name := range []string{mlflowMetricKind, mlflowSettingKind} {
 			format := formatNamed(t, name)
 			if format.Recognizes(path, text) {
-				recordtest.CheckFormat(t, format, path, text)
+				recordtest.ReadAndCheckFormat(t, format, path, text)
 			}
 		}
 	})

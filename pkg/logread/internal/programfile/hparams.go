@@ -83,9 +83,9 @@ func decodeYAML(text []byte, node *yaml.Node) (err error) {
 	return err
 }
 
-// wandbValue returns the value of a setting in W&B's config.yaml, which has the form
+// unwrapWandbValue returns the value of a setting in W&B's config.yaml, which has the form
 // {desc: null, value: 0.1}, or any other node unchanged.
-func wandbValue(n *yaml.Node) *yaml.Node {
+func unwrapWandbValue(n *yaml.Node) *yaml.Node {
 	if n.Kind != yaml.MappingNode {
 		return n
 	}
@@ -109,17 +109,17 @@ func addYAMLValues(n *yaml.Node, prefix string, values map[string]any, used map[
 	if n.Kind != yaml.MappingNode {
 		return
 	}
-	for i := 0; i+1 < len(n.Content) && len(values) < record.MaxSettings; i += 2 {
+	for i := 0; i+1 < len(n.Content) && len(values) < record.MaxRunSettings; i += 2 {
 		key, v := n.Content[i], n.Content[i+1]
 		if prefix == "" {
-			v = wandbValue(v)
+			v = unwrapWandbValue(v)
 		}
 		switch {
 		case key.Value == "_wandb": // about the logger itself
 		case key.Kind != yaml.ScalarNode || len(key.Value) > 100:
 		case v.Kind == yaml.MappingNode && prefix == "":
 			addYAMLValues(v, key.Value+"/", values, used)
-		case v.Kind == yaml.SequenceNode && (key.Value == "devices" || key.Value == "gpus") && len(v.Content) <= record.MaxSettings:
+		case v.Kind == yaml.SequenceNode && (key.Value == "devices" || key.Value == "gpus") && len(v.Content) <= record.MaxRunSettings:
 			var numbers []string // of the devices of each node
 			for _, item := range v.Content {
 				numbers = append(numbers, item.Value)

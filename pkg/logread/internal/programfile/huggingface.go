@@ -28,7 +28,7 @@ func isHuggingFace(_ string, head []byte) bool {
 
 func readHuggingFace(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	h := &huggingFaceReader{in: in}
-	members, ok, err := in.ReadObject(maxDocumentBytes, "log_history", h.readEntry)
+	members, ok, err := in.ReadObject(maxJSONFileBytes, "log_history", h.readEntry)
 	if !ok {
 		in.Report.Records = 0
 		return nil, err
@@ -81,7 +81,7 @@ type huggingFaceReader struct {
 }
 
 func (h *huggingFaceReader) readEntry(s *scan.JSONReader) error {
-	text, bad, err := s.ParseObject(maxDocumentBytes, h.parseEntry)
+	text, bad, err := s.ParseObject(maxJSONFileBytes, h.parseEntry)
 	switch {
 	case err != nil:
 		return err
@@ -110,7 +110,7 @@ func (h *huggingFaceReader) parseEntry(doc *scan.ObjectIterator) {
 			}
 		}
 		if bytes.IndexByte(name, '\\') >= 0 {
-			name = []byte(scan.DecodeString(name))
+			name = []byte(scan.DecodeJSONString(name))
 		}
 		h.entry = append(h.entry, progress.DictEntry{Key: name, Value: f})
 	}
@@ -148,7 +148,7 @@ func (h *huggingFaceReader) addEntry() {
 			h.in.AddProblem(0, "%.40q is not used: its name is too long, or the file has more than %d names of values", m.Key, record.MaxCurveNames)
 			continue
 		}
-		curve.Add(int64(step), m.Value, 0)
+		curve.AddPoint(int64(step), m.Value, 0)
 		h.in.Report.Records++
 	}
 }

@@ -62,7 +62,7 @@ func TestHuggingFaceTrainingTime(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			text := fmt.Sprintf(`{"max_steps": %d, "log_history": [%s]}`, c.maxSteps, c.history)
-			parts, report := recordtest.CheckFormat(t, formatNamed(t, huggingFaceKind), "trainer_state.json", []byte(text))
+			parts, report := recordtest.ReadAndCheckFormat(t, formatNamed(t, huggingFaceKind), "trainer_state.json", []byte(text))
 			if len(parts) != 1 {
 				t.Fatalf("got %d runs, want 1", len(parts))
 			}

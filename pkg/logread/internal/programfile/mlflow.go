@@ -26,10 +26,10 @@ const (
 	mlflowSettingKind = "MLflow settings"
 )
 
-// maxMLflowSetting is the maximum size in bytes of a file that contains a parameter or a tag.
-const maxMLflowSetting = 16 << 20
+// maxMLflowSettingBytes is the maximum size in bytes of a file that contains a parameter or a tag.
+const maxMLflowSettingBytes = 16 << 20
 
-type mlflowPlace struct {
+type mlflowLocation struct {
 	run        string // path of the run's folder
 	part       string // metrics, params or tags
 	name       string // of the value, with slashes
@@ -38,13 +38,13 @@ type mlflowPlace struct {
 
 // parseMLflowPath splits the path of a file in the file store into its parts. ok is false if path
 // does not belong to a file store.
-func parseMLflowPath(path string) (p mlflowPlace, ok bool) {
+func parseMLflowPath(path string) (p mlflowLocation, ok bool) {
 	names := strings.Split(filepath.ToSlash(record.UncompressedName(path)), "/")
 	for i := len(names) - 3; i >= 0; i-- {
 		if len(names[i]) != 32 || strings.Trim(names[i], "0123456789abcdef") != "" {
 			continue
 		}
-		p = mlflowPlace{
+		p = mlflowLocation{
 			run: filepath.FromSlash(strings.Join(names[:i+1], "/")), part: names[i+1], name: strings.Join(names[i+2:], "/"),
 		}
 		if i > 0 {
@@ -89,7 +89,7 @@ func readMLflowMetric(_ context.Context, in *record.Input) ([]*record.Part, erro
 		case !good:
 			in.AddProblem(l.Number, "expected a time in milliseconds, a value and a step, got %.80q", line)
 		default:
-			curve.Add(int64(step), value, milliseconds/1e3)
+			curve.AddPoint(int64(step), value, milliseconds/1e3)
 			in.Report.LinesUsed++
 			in.Report.Records++
 		}
@@ -120,7 +120,7 @@ func readMLflowSetting(_ context.Context, in *record.Input) ([]*record.Part, err
 	if !ok {
 		return nil, record.ErrUnknownFormat
 	}
-	text, err := in.ReadDocument(maxMLflowSetting)
+	text, err := in.ReadDocument(maxMLflowSettingBytes)
 	if err != nil {
 		return nil, err
 	}

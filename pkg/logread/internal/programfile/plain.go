@@ -74,7 +74,7 @@ func readPlainLossLog(_ context.Context, in *record.Input) ([]*record.Part, erro
 		case step <= last:
 			in.AddProblem(l.Number, "got step %d after step %d", step, last)
 		default:
-			loss.Add(int64(step), v, 0)
+			loss.AddPoint(int64(step), v, 0)
 			last = step
 			in.Report.LinesUsed++
 			in.Report.Records++

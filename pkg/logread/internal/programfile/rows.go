@@ -17,38 +17,38 @@ import (
 	"lockstep/pkg/runs"
 )
 
-const rowsKind = "rows of lockstep read"
+const tidyCSVKind = "rows of lockstep read"
 
-// IsRows reports whether head is the beginning of a CSV file that "lockstep read" wrote.
-func IsRows(head []byte) bool { return bytes.HasPrefix(head, []byte(wholefile.ValuesCSVHeader)) }
+// IsTidyCSV reports whether head is the beginning of a CSV file that "lockstep read" wrote.
+func IsTidyCSV(head []byte) bool { return bytes.HasPrefix(head, []byte(wholefile.ValuesCSVHeader)) }
 
-// rowsReader reads the CSV that lockstep read writes back into runs with epochs, curves, trials and
+// tidyReader reads the CSV that lockstep read writes back into runs with epochs, curves, trials and
 // spans. Values of steps become curves.
-type rowsReader struct {
+type tidyReader struct {
 	in     *record.Input
 	l      *scan.LineReader
 	cells  []scan.Cell         // of the current row
-	order  []*rowsRun          // in the order of the rows
-	runs   map[string]*rowsRun // by name
-	last   *rowsRun            // of the row before; nil in the first row
+	order  []*tidyRun          // in the order of the rows
+	runs   map[string]*tidyRun // by name
+	last   *tidyRun            // of the row before; nil in the first row
 	number int                 // of the line that is read
 }
 
-type rowsRun struct {
+type tidyRun struct {
 	name   string
 	part   *record.Part
 	curves record.Curves
 }
 
-// rowsCell is a value with its name, rank, epoch and step; see tidy.Row.
-type rowsCell struct {
+// tidyValue is a value with its name, rank, epoch and step; see tidy.Row.
+type tidyValue struct {
 	rank, epoch, step int
 	name              string
 	value             float64
 }
 
-func readRows(_ context.Context, in *record.Input) ([]*record.Part, error) {
-	r := &rowsReader{in: in, runs: map[string]*rowsRun{}}
+func readTidyCSV(_ context.Context, in *record.Input) ([]*record.Part, error) {
+	r := &tidyReader{in: in, runs: map[string]*tidyRun{}}
 	if err := in.ReadLines(r.readLine); err != nil {
 		return nil, err
 	}
@@ -62,7 +62,7 @@ func readRows(_ context.Context, in *record.Input) ([]*record.Part, error) {
 	return parts, nil
 }
 
-func (r *rowsReader) readLine(l *scan.LineReader, line []byte) {
+func (r *tidyReader) readLine(l *scan.LineReader, line []byte) {
 	r.l, r.number = l, l.Number
 	if l.Number == 1 {
 		r.in.Report.LinesUsed++
@@ -87,7 +87,7 @@ func (r *rowsReader) readLine(l *scan.LineReader, line []byte) {
 	r.addRow(line, r.cells)
 }
 
-func (r *rowsReader) addRow(line []byte, cells []scan.Cell) {
+func (r *tidyReader) addRow(line []byte, cells []scan.Cell) {
 	var failed bool
 	count := func(c *scan.Cell, none int) int {
 		if len(c.Text) == 0 {
@@ -101,37 +101,37 @@ func (r *rowsReader) addRow(line []byte, cells []scan.Cell) {
 	seed, seedErr := strconv.ParseInt(string(cells[3].Text), 10, 64)
 	value, isNumber := cells[8].Number, cells[8].Length > 0 && cells[8].Length == len(cells[8].Text)
 	if !isNumber {
-		value, isNumber = scan.ParseFloat([]byte(clean.ParseCell(string(cells[8].Text))))
+		value, isNumber = scan.ParseFloat([]byte(clean.UnescapeCSVCell(string(cells[8].Text))))
 	}
 	if failed || seedErr != nil || !isNumber {
 		r.in.AddProblem(r.number, "expected numbers in the columns workers, seed, rank, epoch, step and value, got %.80q", line)
 		return
 	}
-	name := clean.ParseCell(string(cells[7].Text))
+	name := clean.UnescapeCSVCell(string(cells[7].Text))
 	if math.IsNaN(value) && (strings.HasSuffix(name, "seconds") || strings.HasSuffix(name, "samples_per_second")) {
 		r.in.AddProblem(r.number, "got %s NaN, which is no possible value; it is not used", name)
 		return
 	}
 	if r.last == nil || r.last.name != string(cells[0].Text) {
 		if r.last = r.runs[string(cells[0].Text)]; r.last == nil {
-			r.last = &rowsRun{name: string(cells[0].Text), curves: record.Curves{Most: math.MaxInt, Lines: r.l}, part: &record.Part{Role: record.Principal, Line: r.number, SeedKnown: true}}
-			r.last.part.Run.Info = runs.Info{Series: clean.ParseCell(string(cells[1].Text)), Workers: workers, Seed: seed}
+			r.last = &tidyRun{name: string(cells[0].Text), curves: record.Curves{Most: math.MaxInt, Lines: r.l}, part: &record.Part{Role: record.Principal, Line: r.number, SeedKnown: true}}
+			r.last.part.Run.Info = runs.Info{Series: clean.UnescapeCSVCell(string(cells[1].Text)), Workers: workers, Seed: seed}
 			r.order, r.runs[r.last.name] = append(r.order, r.last), r.last
 		}
 	}
-	r.last.add(rowsCell{rank, epoch, step, name, value}, r.number)
+	r.last.addValue(tidyValue{rank, epoch, step, name, value}, r.number)
 	r.in.Report.Records++
 	r.in.Report.LinesUsed++
 }
 
-func (run *rowsRun) add(c rowsCell, line int) {
+func (run *tidyRun) addValue(c tidyValue, line int) {
 	r := &run.part.Run
 	switch {
 	case c.epoch > 0 && c.rank < 0 && c.step < 0:
 		i := len(r.Epochs) - 1
 		if i < 0 || r.Epochs[i].Epoch != c.epoch {
 			if i++; i == cap(r.Epochs) {
-				r.Epochs = record.Grow(r.Epochs, run.curves.Lines.EstimateRemaining(i))
+				r.Epochs = record.Grow(r.Epochs, run.curves.Lines.EstimateRemainingValues(i))
 			}
 			r.Epochs = append(r.Epochs, record.NewUnmeasuredEpoch(c.epoch, line))
 		}
@@ -143,12 +143,12 @@ func (run *rowsRun) add(c rowsCell, line int) {
 	}
 }
 
-func (run *rowsRun) addPoint(c rowsCell) {
+func (run *tidyRun) addPoint(c tidyValue) {
 	step := c.step
 	if step < 0 && c.epoch > 0 {
 		step = c.epoch
 	}
-	run.curves.FindOrAdd([]byte(c.name), c.rank, false).Add(int64(step), c.value, 0)
+	run.curves.FindOrAdd([]byte(c.name), c.rank, false).AddPoint(int64(step), c.value, 0)
 }
 
 // setEpochValue sets the field of e with the given name in tidy rows. It returns false for an
@@ -202,7 +202,7 @@ func setRunValue(run *runs.Run, name string, v float64) bool {
 }
 
 // addMeasurement adds a value of a trial, an all-reduce or a span. It returns false for other values.
-func addMeasurement(run *runs.Run, c rowsCell, line int) bool {
+func addMeasurement(run *runs.Run, c tidyValue, line int) bool {
 	if name, ok := strings.CutSuffix(c.name, "_trial_samples_per_second"); ok && c.step > 0 {
 		t := findOrAddTrial(run, name, line)
 		t.Rates = append(t.Rates, c.value)

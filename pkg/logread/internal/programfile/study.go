@@ -49,7 +49,7 @@ func StudyEvidence(path string) []record.Evidence {
 		return nil
 	}
 	workers, err := strconv.Atoi(m[3] + m[5])
-	if err != nil || workers < 1 || workers > names.MaxCount {
+	if err != nil || workers < 1 || workers > names.MaxWorkersOrNodes {
 		return nil
 	}
 	series := "native"
@@ -116,7 +116,7 @@ func readStudyLog(_ context.Context, in *record.Input) ([]*record.Part, error) {
 type studyReader struct {
 	in      *record.Input
 	columns []string  // names from the header; nil before it was read
-	fields  [6]int    // indexes of the columns that setEpoch uses; at most 0 if missing
+	fields  [6]int    // indexes of the columns that setEpochValues uses; at most 0 if missing
 	row     []float64 // values of the last good row, by column
 	next    []float64 // buffer for the row being read
 	done    bool      // the header is unusable
@@ -152,7 +152,7 @@ func (s *studyReader) readLine(l *scan.LineReader, line []byte) {
 		s.in.AddProblem(l.Number, "duplicate row %d; the later one counts", n-1)
 		*e = record.NewUnmeasuredEpoch(n, l.Number)
 	}
-	s.setEpoch(e)
+	s.setEpochValues(e)
 }
 
 // readHeader reads the header: line 1, or line 2 if line 1 is "".
@@ -211,7 +211,7 @@ func (s *studyReader) parseRow(text []byte, ended bool) error {
 	return nil
 }
 
-func (s *studyReader) setEpoch(e *runs.Epoch) {
+func (s *studyReader) setEpochValues(e *runs.Epoch) {
 	for i, to := range [...]*float64{&e.Seconds, &e.TrainLoss, &e.ValLoss, &e.LearningRate, &e.Accuracy, &e.ValAccuracy} {
 		if k := s.fields[i]; k > 0 {
 			*to = s.row[k]

@@ -50,8 +50,8 @@ func ParseBar(line []byte) (b Bar, ok bool) {
 	b.Description = bytes.TrimRight(bytes.TrimSpace(line[:begin]), ":")
 	_, rest, found := bytes.Cut(line[percent+2:], []byte("| "))
 	c := scan.Cursor{Rest: rest, Failed: !found}
-	b.Done = readMultiple(c.SkipBlanks())
-	b.Total = readMultiple(c.Expect("/"))
+	b.Done = readNumberWithPrefix(c.SkipBlanks())
+	b.Total = readNumberWithPrefix(c.Expect("/"))
 	b.Seconds = readClock(c.SkipBlanks().Expect("["))
 	c.Expect("<")
 	end := bytes.LastIndexByte(c.Rest, ']')
@@ -67,15 +67,15 @@ func ParseBar(line []byte) (b Bar, ok bool) {
 // parseRate parses a rate such as 51.20it/s, 1.20s/it or ?it/s. It returns NaN if it is unknown.
 func parseRate(text []byte) float64 {
 	c := scan.Cursor{Rest: text}
-	rate := readMultiple(c.SkipBlanks())
+	rate := readNumberWithPrefix(c.SkipBlanks())
 	if c.Accept("s/") {
 		rate = 1 / rate
 	}
 	return rate
 }
 
-// readMultiple reads a number with an optional SI prefix, as in 1.20k.
-func readMultiple(c *scan.Cursor) float64 {
+// readNumberWithPrefix reads a number with an optional SI prefix, as in 1.20k.
+func readNumberWithPrefix(c *scan.Cursor) float64 {
 	v := c.ReadFloat()
 	if factor := scan.SIPrefixFactor(c.Rest[:min(len(c.Rest), 1)]); factor > 0 {
 		v, c.Rest = v*factor, c.Rest[1:]
@@ -104,11 +104,11 @@ func NamedValues(list []byte, between string) iter.Seq2[[]byte, float64] {
 				continue
 			}
 			name := bytes.TrimSpace(item[:i])
-			if v, ok := scan.ParseFloat(bytes.TrimSpace(item[i+1:])); ok && len(name) > 0 && len(name) <= maxNameLength && !yield(name, v) {
+			if v, ok := scan.ParseFloat(bytes.TrimSpace(item[i+1:])); ok && len(name) > 0 && len(name) <= maxValueNameLength && !yield(name, v) {
 				return
 			}
 		}
 	}
 }
 
-const maxNameLength = 100
+const maxValueNameLength = 100

@@ -57,7 +57,7 @@ func AppendDict(entries DictEntries, line []byte) (all DictEntries, ok bool) {
 			}
 			v, ok = scan.ParseFloat(value)
 		}
-		if ok && len(key) <= maxNameLength {
+		if ok && len(key) <= maxValueNameLength {
 			entries = append(entries, DictEntry{key, v})
 		}
 		if !more {

@@ -26,7 +26,7 @@ func NextMeter(text []byte) (m Meter, rest []byte, ok bool) {
 	for n < len(text) && text[n] != ':' && text[n] != '\t' && (text[n] != ' ' || continuesName(text[n:])) {
 		n++
 	}
-	if n == 0 || n == len(text) || n > maxNameLength || text[n] == '\t' {
+	if n == 0 || n == len(text) || n > maxValueNameLength || text[n] == '\t' {
 		return m, nil, false
 	}
 	m.Name, m.Mean = text[:n], math.NaN()

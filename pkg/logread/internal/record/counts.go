@@ -34,11 +34,11 @@ func ConfigNumber(c map[string]any, keys ...string) (v float64, ok bool) {
 	return 0, false
 }
 
-// Set stores a setting in info.Config.
-func Set(info *runs.Info, key string, v any) { Put(&info.Config, key, v) }
+// SetConfigValue stores a setting in info.Config.
+func SetConfigValue(info *runs.Info, key string, v any) { PutInMap(&info.Config, key, v) }
 
-// Put stores v in *m, and creates the map if it is nil.
-func Put[K comparable, V any](m *map[K]V, key K, v V) {
+// PutInMap stores v in *m, and creates the map if it is nil.
+func PutInMap[K comparable, V any](m *map[K]V, key K, v V) {
 	if *m == nil {
 		*m = map[K]V{}
 	}
@@ -91,17 +91,17 @@ func PlannedEpochs(config map[string]any) (n float64, ok bool) {
 	return n, ok && n > 0 && !math.IsInf(n, 0)
 }
 
-// MaxSettings is the largest number of settings that are kept per run.
-const MaxSettings = 1000
+// MaxRunSettings is the largest number of settings that are kept per run.
+const MaxRunSettings = 1000
 
-// ModelKeys returns the names of settings that name the model, in the order in which they count.
-func ModelKeys() []string {
+// ModelSettingKeys returns the names of settings that name the model, in the order in which they count.
+func ModelSettingKeys() []string {
 	return []string{"model", "arch", "architecture", "model_name", "model_name_or_path", "network", "backbone"}
 }
 
-// BatchKeys returns the names of settings that may contain the batch size, in order of precedence.
+// BatchSettingKeys returns the names of settings that may contain the batch size, in order of precedence.
 // Batch sizes per worker come first.
-func BatchKeys() []string {
+func BatchSettingKeys() []string {
 	return []string{
 		"per_device_train_batch_size", "batch_size_per_gpu", "batch-size-per-gpu", "local_batch_size", "micro_batch_size",
 		"batch_size", "batch-size", "train_batch_size", "train-batch-size", "batch", "bs",

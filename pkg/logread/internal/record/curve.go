@@ -8,9 +8,9 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// maxPoints is the largest number of points that are kept of a curve, more than a figure can
+// maxCurvePoints is the largest number of points that are kept of a curve, more than a figure can
 // show. Of longer curves, only every second, fourth, eighth, … point is kept.
-const maxPoints = 1 << 18
+const maxCurvePoints = 1 << 18
 
 // Curve collects the points of a runs.Curve in bounded memory.
 type Curve struct {
@@ -28,15 +28,15 @@ func NewCurve(name string, rank int, timed bool) *Curve {
 	return &Curve{Curve: runs.Curve{Name: name, Rank: rank}, timed: timed, stride: 1}
 }
 
-// Add adds a point: its step, its value v and its time t in seconds since 1970, which is ignored
+// AddPoint adds a point: its step, its value v and its time t in seconds since 1970, which is ignored
 // if the curve has no times.
-func (c *Curve) Add(step int64, v, t float64) {
+func (c *Curve) AddPoint(step int64, v, t float64) {
 	c.Points++
 	if c.Points <= c.keepAfter {
 		return
 	}
 	c.keepAfter += c.stride
-	if len(c.Steps) >= maxPoints {
+	if len(c.Steps) >= maxCurvePoints {
 		n := 0
 		for i := 0; i < len(c.Steps); i += 2 {
 			c.Steps[n], c.Values[n] = c.Steps[i], c.Values[i]
@@ -59,9 +59,9 @@ func (c *Curve) Add(step int64, v, t float64) {
 	if n := len(c.Steps); n == cap(c.Steps) {
 		more := n + 16
 		if c.lines != nil {
-			more = c.lines.EstimateRemaining(n)
+			more = c.lines.EstimateRemainingValues(n)
 		}
-		more = min(more, maxPoints-n)
+		more = min(more, maxCurvePoints-n)
 		c.Steps, c.Values = Grow(c.Steps, more), Grow(c.Values, more)
 		if c.timed {
 			c.Times = Grow(c.Times, more)
@@ -102,9 +102,9 @@ func RemovePointsFrom(c *runs.Curve, step int64) {
 	c.Steps, c.Values, c.Times = c.Steps[:n], c.Values[:n], c.Times[:min(n, len(c.Times))]
 }
 
-// ContinueCurve appends the points of next to c. It first removes the points of c at and after the
+// AppendResumedCurve appends the points of next to c. It first removes the points of c at and after the
 // first step of next.
-func ContinueCurve(c *runs.Curve, next runs.Curve) {
+func AppendResumedCurve(c *runs.Curve, next runs.Curve) {
 	if len(next.Steps) > 0 {
 		RemovePointsFrom(c, slices.Min(next.Steps))
 	}
@@ -147,7 +147,7 @@ func (c *Curves) FindOrAdd(name []byte, rank int, timed bool) *Curve {
 		found = NewCurve(string(name), rank, timed)
 		found.lines = c.Lines
 		c.All = append(c.All, found)
-		Put(&c.index, curveKey{found.Name, rank}, found)
+		PutInMap(&c.index, curveKey{found.Name, rank}, found)
 	}
 	if c.last != nil {
 		c.last.next = found

@@ -113,7 +113,7 @@ type EpochRates map[[2]int]*StepRates
 func (r *EpochRates) Add(rank, epoch int, rate float64, report *Report) float64 {
 	key := [2]int{rank, epoch}
 	if (*r)[key] == nil {
-		Put((*map[[2]int]*StepRates)(r), key, &StepRates{})
+		PutInMap((*map[[2]int]*StepRates)(r), key, &StepRates{})
 	}
 	(*r)[key].Add(rate)
 	return (*r)[key].EpochRate(report)

@@ -205,7 +205,7 @@ func (r *RankEpochs) FindOrAdd(n int, l *scan.LineReader) *runs.Epoch {
 	if l != nil {
 		line = l.Number
 		if k == cap(r.Epochs) {
-			r.Epochs = Grow(r.Epochs, l.EstimateRemaining(k))
+			r.Epochs = Grow(r.Epochs, l.EstimateRemainingValues(k))
 		}
 	}
 	r.Epochs = append(r.Epochs, NewUnmeasuredEpoch(n, line))

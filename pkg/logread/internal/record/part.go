@@ -6,23 +6,23 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Role states whether a part becomes a run or adds values to another run.
-type Role int
+// PartRole states whether a part becomes a run or adds values to another run.
+type PartRole int
 
 // The roles of parts.
 const (
-	RunFolder  Role = iota // a run folder of this project; only spans are added to it
-	Principal              // forms a run
-	Companion              // adds to a run; if a folder has none, its companions form one
-	Config                 // adds Info.Config to runs; never forms a run
-	Unfinished             // the command of a run without values; adds to a part of the other output of the job
-	Accounting             // adds to the run with the same job in Info.JobIDs["slurm"], or forms one
+	RunFolder  PartRole = iota // a run folder of this project; only spans are added to it
+	Principal                  // forms a run
+	Companion                  // adds to a run; if a folder has none, its companions form one
+	Config                     // adds Info.Config to runs; never forms a run
+	Unfinished                 // the command of a run without values; adds to a part of the other output of the job
+	Accounting                 // adds to the run with the same job in Info.JobIDs["slurm"], or forms one
 )
 
 // Part contains what one file states about one run.
 type Part struct {
 	Run  runs.Run
-	Role Role
+	Role PartRole
 	// Evidence lists what sources other than the content of the file show about the run, such as
 	// a command. What the content states is in Run.Info.
 	Evidence       []Evidence

@@ -91,8 +91,8 @@ func (p *Part) removeImpossiblePoints(c *runs.Curve) {
 	c.Steps, c.Values, c.Times = kept.Steps, kept.Values, kept.Times
 }
 
-// MeanAndSpread returns the mean of v and its population standard deviation.
-func MeanAndSpread(v []float64) (mean, spread float64) {
+// MeanAndStdDev returns the mean of v and its population standard deviation.
+func MeanAndStdDev(v []float64) (mean, spread float64) {
 	for _, x := range v {
 		mean += x / float64(len(v))
 	}

@@ -1,6 +1,6 @@
 // Package recordtest helps the tests of formats: it checks the properties that every
-// reader must have ([CheckFormat]), reads the fixtures of package logread as seeds
-// of fuzz targets ([AddSeeds]), and builds TensorBoard event files.
+// reader must have ([ReadAndCheckFormat]), reads the fixtures of package logread as seeds
+// of fuzz targets ([AddFuzzSeeds]), and builds TensorBoard event files.
 package recordtest
 
 import (
@@ -15,10 +15,10 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// CheckFormat reads text with format k and checks the properties that every reader must have:
+// ReadAndCheckFormat reads text with format k and checks the properties that every reader must have:
 // it terminates, its problems refer to existing lines, its epochs are consistent, and its memory
 // is proportional to the text. It returns the parts and the report.
-func CheckFormat(t *testing.T, k record.Format, path string, text []byte) ([]*record.Part, *record.Report) {
+func ReadAndCheckFormat(t *testing.T, k record.Format, path string, text []byte) ([]*record.Part, *record.Report) {
 	t.Helper()
 	report := &record.Report{Path: path, Kind: k.Name}
 	in := &record.Input{Path: path, Reader: bytes.NewReader(text), Size: int64(len(text)), Report: report}
@@ -50,7 +50,7 @@ func CheckFormat(t *testing.T, k record.Format, path string, text []byte) ([]*re
 		p.Report = report
 		p.Run.File, p.Run.Dir = path, path
 		checkRun(t, p.Run, lines)
-		kept += EstimateBytes(p.Run)
+		kept += EstimateRunBytes(p.Run)
 	}
 	if kept > 1<<16+100*len(text) {
 		t.Errorf("the runs take %d bytes of memory, too many for a file of %d bytes", kept, len(text))
@@ -83,8 +83,8 @@ func checkRun(t *testing.T, run runs.Run, lines int) {
 	}
 }
 
-// EstimateBytes estimates the memory that a run occupies, in bytes.
-func EstimateBytes(run runs.Run) int {
+// EstimateRunBytes estimates the memory that a run occupies, in bytes.
+func EstimateRunBytes(run runs.Run) int {
 	const epoch, span, trial, allReduce = 15 * 8, 10 * 8, 9 * 8, 3 * 8 // bytes of each struct
 	n := len(run.Epochs)*epoch + len(run.Spans)*span + len(run.Trials)*trial + len(run.AllReduces)*allReduce
 	for _, c := range run.Curves {
@@ -96,9 +96,9 @@ func EstimateBytes(run runs.Run) int {
 	return n + len(run.Info.Error)
 }
 
-// AddSeeds adds the fixture files of package logread to the seeds of a fuzz target, each
+// AddFuzzSeeds adds the fixture files of package logread to the seeds of a fuzz target, each
 // unchanged, cut in half, and with Windows line endings.
-func AddSeeds(f *testing.F, fixtures ...string) {
+func AddFuzzSeeds(f *testing.F, fixtures ...string) {
 	f.Helper()
 	for _, name := range fixtures {
 		text, err := os.ReadFile(filepath.Join("..", "..", "testdata", "tree", name))

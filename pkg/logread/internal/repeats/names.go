@@ -13,17 +13,17 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// nameDifferences returns the differences in the names of folders and files, and of runs in tables.
-func nameDifferences(all []*runs.Run) (found []Difference) {
+// findNameDifferences returns the differences in the names of folders and files, and of runs in tables.
+func findNameDifferences(all []*runs.Run) (found []Difference) {
 	paths := namePaths(all)
 	common := commonPrefixLength(paths)
-	labels := make([][]names.Label, len(all))
+	labels := make([][]names.NameLabel, len(all))
 	var keys []string
 	for i, p := range paths {
 		if p == nil {
 			continue
 		}
-		labels[i] = names.Labels(p[common:])
+		labels[i] = names.PathLabels(p[common:])
 		for _, l := range labels[i] {
 			if !slices.Contains(keys, l.Key) {
 				keys = append(keys, l.Key)
@@ -104,7 +104,7 @@ func commonPrefixLength(paths [][]string) int {
 
 // isRunNumbering reports whether the numbers with the key are seeds or jobs of the runs, or count the
 // runs from 0 or 1.
-func isRunNumbering(all []*runs.Run, key string, labels [][]names.Label) bool {
+func isRunNumbering(all []*runs.Run, key string, labels [][]names.NameLabel) bool {
 	var found []int
 	isSeed, isJob, mayCount := true, true, true
 	for i, r := range all {
@@ -191,10 +191,10 @@ var repeatNumber = regexp.MustCompile(`(?i)(seed[-_=]?)?[0-9]+`)
 // repeatFolder matches a folder name that shows only the seed or the repeat.
 var repeatFolder = regexp.MustCompile(`(?i)^(seed|rep|repeat|repetition|trial)[-_=]?[0-9]+$`)
 
-// RepeatPath returns the path of a run with a placeholder for seeds and repeat numbers. Runs with
-// the same RepeatPath are repeats of each other. RepeatPath omits folders for repeats, because the
+// PathWithoutRepeat returns the path of a run with a placeholder for seeds and repeat numbers. Runs with
+// the same PathWithoutRepeat are repeats of each other. PathWithoutRepeat omits folders for repeats, because the
 // first repeat may be in the folder above. It is empty if the file has several runs.
-func RepeatPath(r *runs.Run) string {
+func PathWithoutRepeat(r *runs.Run) string {
 	const longest = 3 // digits; longer numbers are those of jobs
 	if r.Dir != r.File {
 		return ""

@@ -33,15 +33,15 @@ type Difference struct {
 
 // Of returns the properties by which runs may differ, in order of precedence.
 func Of(all []*runs.Run) []Difference {
-	return slices.Concat(textDifferences(all), numberDifferences(all), settingDifferences(all), nameDifferences(all))
+	return slices.Concat(findTextDifferences(all), findNumberDifferences(all), findSettingDifferences(all), findNameDifferences(all))
 }
 
 // IsRunFolder reports whether r is from a run folder. There, run.json identifies the run, so names
 // and settings are not compared.
 func IsRunFolder(r *runs.Run) bool { return r.Info.Schema > 0 || r.Kind == "run folder" }
 
-// textDifferences returns the differences in the model, the mode, and the unit of the throughput.
-func textDifferences(all []*runs.Run) []Difference {
+// findTextDifferences returns the differences in the model, the mode, and the unit of the throughput.
+func findTextDifferences(all []*runs.Run) []Difference {
 	d := []Difference{{Name: "model", Label: labelModel}, {Name: "mode", Label: strings.Clone}, {Name: "unit of the throughput", Label: strings.Clone}}
 	for _, r := range all {
 		mode, _ := r.Info.Config["mode"].(string)
@@ -61,9 +61,9 @@ type numericProperty struct {
 	tolerance           float64 // relative difference of numbers that count as equal
 }
 
-// sampleTolerance is the relative difference up to which sample counts are taken as equal. Programs
+// sampleCountTolerance is the relative difference up to which sample counts are taken as equal. Programs
 // round them, or the last line of a rank is missing.
-const sampleTolerance = 0.005
+const sampleCountTolerance = 0.005
 
 // numericProperties returns the numeric properties in which repeats must agree.
 func numericProperties() []numericProperty {
@@ -81,14 +81,14 @@ func numericProperties() []numericProperty {
 			if batchPerWorker(r) > 0 {
 				return 0
 			}
-			return setting(record.BatchKeys()...)(r)
+			return setting(record.BatchSettingKeys()...)(r)
 		}},
 		{
 			name: "learning rate", before: "lr", of: setting("lr", "learning_rate", "base_lr", "initial_lr", "learning-rate", "base-lr"),
 			scaledBefore: "lr", scaledAfter: "per worker", scaled: perWorker,
 		},
 		{name: "nodes", after: "nodes", of: func(r *runs.Run) float64 { return float64(r.Info.Nodes) }},
-		{name: "samples per epoch", after: "samples", of: samplesPerEpoch, scaledAfter: "samples per worker", scaled: perWorker, tolerance: sampleTolerance},
+		{name: "samples per epoch", after: "samples", of: samplesPerEpoch, scaledAfter: "samples per worker", scaled: perWorker, tolerance: sampleCountTolerance},
 		{name: "planned epochs", after: "epochs", of: func(r *runs.Run) float64 {
 			n, _ := record.PlannedEpochs(r.Info.Config)
 			return n
@@ -96,7 +96,7 @@ func numericProperties() []numericProperty {
 	}
 }
 
-func numberDifferences(all []*runs.Run) (found []Difference) {
+func findNumberDifferences(all []*runs.Run) (found []Difference) {
 	form := func(p numericProperty, before, after string, of func(*runs.Run) float64) Difference {
 		d := Difference{Name: p.name, Label: func(v string) string {
 			end := after
@@ -135,7 +135,7 @@ func numberDifferences(all []*runs.Run) (found []Difference) {
 // modelOf returns the model in the configuration of a run: its name, or its settings as JSON. It
 // returns "" if the model is unknown.
 func modelOf(r *runs.Run) string {
-	for _, key := range record.ModelKeys() {
+	for _, key := range record.ModelSettingKeys() {
 		switch v := r.Info.Config[key].(type) {
 		case string:
 			return path.Base(v) // of a file or a repository
@@ -180,16 +180,16 @@ func samplesPerEpoch(r *runs.Run) float64 {
 	return float64(cmp.Or(best, r.Info.SamplesPerEpoch))
 }
 
-// settingDifferences compares the options in the runs' commands, where a missing option is a value
+// findSettingDifferences compares the options in the runs' commands, where a missing option is a value
 // too, and other settings that are not measured values.
-func settingDifferences(all []*runs.Run) (found []Difference) {
+func findSettingDifferences(all []*runs.Run) (found []Difference) {
 	options, settings := make([]map[string]string, len(all)), make([]map[string]string, len(all))
 	keys := map[string]bool{} // whether the setting is an option
 	for i, r := range all {
 		if IsRunFolder(r) {
 			continue
 		}
-		options[i], settings[i] = launchline.Options(r.Info.Command), map[string]string{}
+		options[i], settings[i] = launchline.ProgramOptions(r.Info.Command), map[string]string{}
 		for key, v := range r.Info.Config {
 			switch v := v.(type) {
 			case bool:
@@ -204,7 +204,7 @@ func settingDifferences(all []*runs.Run) (found []Difference) {
 		}
 		maps.Copy(settings[i], options[i])
 		for key, v := range settings[i] {
-			if !isSetting(key, v) {
+			if !mayDistinguishRuns(key, v) {
 				delete(settings[i], key)
 				continue
 			}
@@ -241,10 +241,10 @@ func settingDifferences(all []*runs.Run) (found []Difference) {
 // value.
 const maxSettingDigits = 5
 
-// isSetting reports whether a setting may distinguish runs. It returns false if the name of the
+// mayDistinguishRuns reports whether a setting may distinguish runs. It returns false if the name of the
 // setting refers to a place, a time or a name, or if another function compares it. It also returns
 // false if the value is a measured number, a path, an address, a date or a long text.
-func isSetting(name, value string) bool {
+func mayDistinguishRuns(name, value string) bool {
 	const longest = 64
 	_, err := strconv.ParseFloat(value, 64)
 	isNumber := err == nil

@@ -41,7 +41,7 @@ type FileContent struct {
 type Rules struct {
 	Path    string
 	Lines   []*template.Template
-	Columns []table.Mapping
+	Columns []table.ColumnMapping
 	As      []pattern.Pattern
 
 	text string // content of the file
@@ -169,6 +169,6 @@ func (f *Finder) of(folder, dir string) (*Rules, error) {
 	if err != nil {
 		return nil, err
 	}
-	record.Put(&f.byFolder, folder, r)
+	record.PutInMap(&f.byFolder, folder, r)
 	return r, nil
 }

@@ -13,8 +13,8 @@ type Cell struct {
 	Length int     // of that number in bytes; 0 if Text begins with none that ParseDecimal parses
 }
 
-// ErrQuote is the error for a quoted cell that does not end in its line.
-var ErrQuote = errors.New(`read the row as CSV: extraneous or missing " in quoted-field`)
+// ErrMisplacedQuote is the error for a quoted cell that does not end in its line.
+var ErrMisplacedQuote = errors.New(`read the row as CSV: extraneous or missing " in quoted-field`)
 
 // AppendCells splits a row into cells and appends them to cells. Cells may be quoted as in RFC
 // 4180. If trim is set, blanks at both ends of each cell are removed.
@@ -30,7 +30,7 @@ func AppendCells(cells []Cell, row []byte, delimiter byte, trim bool) ([]Cell, e
 		}
 		if len(row) > 0 && (row[0] == '"' || row[0] == ' ' && trim) {
 			if rest := bytes.TrimLeft(row, " "); len(rest) > 0 && rest[0] == '"' {
-				text, rest, err := unquote(rest[1:])
+				text, rest, err := unquoteCell(rest[1:])
 				if err != nil {
 					return cells[:len(cells)-1], err
 				}
@@ -42,7 +42,7 @@ func AppendCells(cells []Cell, row []byte, delimiter byte, trim bool) ([]Cell, e
 					return cells, nil
 				}
 				if rest[0] != delimiter {
-					return cells, ErrQuote
+					return cells, ErrMisplacedQuote
 				}
 				row = rest[1:]
 				continue
@@ -69,12 +69,12 @@ func AppendCells(cells []Cell, row []byte, delimiter byte, trim bool) ([]Cell, e
 	}
 }
 
-// unquote parses a quoted cell. text begins after the opening quote; rest begins after the closing
+// unquoteCell parses a quoted cell. text begins after the opening quote; rest begins after the closing
 // quote. Two quotes within the cell stand for one.
-func unquote(text []byte) (cell, rest []byte, err error) {
+func unquoteCell(text []byte) (cell, rest []byte, err error) {
 	i := bytes.IndexByte(text, '"')
 	if i < 0 {
-		return nil, nil, ErrQuote
+		return nil, nil, ErrMisplacedQuote
 	}
 	if i+1 >= len(text) || text[i+1] != '"' {
 		return text[:i], text[i+1:], nil
@@ -82,7 +82,7 @@ func unquote(text []byte) (cell, rest []byte, err error) {
 	for {
 		i = bytes.IndexByte(text, '"')
 		if i < 0 {
-			return nil, nil, ErrQuote
+			return nil, nil, ErrMisplacedQuote
 		}
 		cell = append(cell, text[:i]...)
 		if i+1 >= len(text) || text[i+1] != '"' {
@@ -97,10 +97,10 @@ const maxJoinedBytes = 1 << 14
 
 // JoinRow returns a row whose last, quoted cell continues on the following lines. line is its first
 // line, and err is the error that split returned for it. lines is the number of following lines
-// that belong to the row, which JoinRow does not consume. It is 0 if err is not ErrQuote, or if
+// that belong to the row, which JoinRow does not consume. It is 0 if err is not ErrMisplacedQuote, or if
 // split accepts none of the longer rows. JoinRow invalidates line.
 func (l *LineReader) JoinRow(line []byte, split func(row []byte) error, err error) (row []byte, lines int) {
-	if !errors.Is(err, ErrQuote) {
+	if !errors.Is(err, ErrMisplacedQuote) {
 		return nil, 0
 	}
 	row = bytes.Clone(line)

@@ -89,9 +89,9 @@ func SIPrefixFactor(word []byte) float64 {
 	return 0
 }
 
-// Scale returns v times factor. If factor is less than 1, it divides by the inverse, so that 13 ms
+// ScaleExactly returns v times factor. If factor is less than 1, it divides by the inverse, so that 13 ms
 // is exactly 0.013.
-func Scale(v, factor float64) float64 {
+func ScaleExactly(v, factor float64) float64 {
 	if factor < 1 {
 		return v / math.Round(1/factor)
 	}
@@ -142,7 +142,7 @@ func ReadRestOfTime(line []byte, at int, v float64, mayHaveBlank bool) (float64,
 			}
 			return total, end // another number follows the time
 		}
-		total, end, last = total+Scale(number, f), to, f
+		total, end, last = total+ScaleExactly(number, f), to, f
 		if p = end; f == 86400 && p < len(line) && line[p] == ',' {
 			p++
 		}

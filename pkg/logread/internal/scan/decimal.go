@@ -10,8 +10,8 @@ import (
 // 19 digits after leading zeros, are parsed here, all others by strconv. FuzzDecimal and
 // TestDecimal compare the results with strconv's bit by bit.
 
-// fullMantissa is the smallest mantissa of 19 digits. With one more digit, it may not fit into 64 bits.
-const fullMantissa = 1e18
+// min19DigitMantissa is the smallest mantissa of 19 digits. With one more digit, it may not fit into 64 bits.
+const min19DigitMantissa = 1e18
 
 // ParseDecimal parses the number at the beginning of b, with optional sign, point and exponent. n
 // is its length in bytes. n is 0 if b does not begin with a number, or if only strconv can parse
@@ -22,14 +22,14 @@ func ParseDecimal(b []byte) (v float64, n int) {
 		n = 1
 	}
 	mantissa, begin, power := uint64(0), n, 0 // the number is mantissa / 10^power
-	for ; n < len(b) && b[n]-'0' <= 9 && mantissa < fullMantissa; n++ {
+	for ; n < len(b) && b[n]-'0' <= 9 && mantissa < min19DigitMantissa; n++ {
 		mantissa = 10*mantissa + uint64(b[n]-'0')
 	}
 	digits := n - begin
-	if n < len(b) && b[n] == '.' && mantissa < fullMantissa {
+	if n < len(b) && b[n] == '.' && mantissa < min19DigitMantissa {
 		n++
 		begin = n
-		for len(b)-n >= 8 && IsDigit(b[n+3]) && mantissa < fullMantissa/1e8 { // the bytes of a short number are parsed below
+		for len(b)-n >= 8 && IsDigit(b[n+3]) && mantissa < min19DigitMantissa/1e8 { // the bytes of a short number are parsed below
 			eight := binary.LittleEndian.Uint64(b[n:]) ^ 0x3030303030303030     // a digit becomes its value
 			others := (eight + 0x7676767676767676 | eight) & 0x8080808080808080 // the first byte that is set is the first above 9
 			if others == 0 {
@@ -41,17 +41,17 @@ func ParseDecimal(b []byte) (v float64, n int) {
 			}
 			break
 		}
-		for ; n < len(b) && b[n]-'0' <= 9 && mantissa < fullMantissa; n++ {
+		for ; n < len(b) && b[n]-'0' <= 9 && mantissa < min19DigitMantissa; n++ {
 			mantissa = 10*mantissa + uint64(b[n]-'0')
 		}
 		power = n - begin
 		digits += power
 	}
-	if digits == 0 || mantissa >= fullMantissa && n < len(b) && (IsDigit(b[n]) || b[n] == '.') {
+	if digits == 0 || mantissa >= min19DigitMantissa && n < len(b) && (IsDigit(b[n]) || b[n] == '.') {
 		return 0, 0
 	}
 	if n < len(b) && b[n] >= 'E' { // usually not
-		exponent, length := cutExponent(b[n:])
+		exponent, length := parseExponent(b[n:])
 		if length < 0 {
 			return 0, 0
 		}
@@ -88,10 +88,10 @@ func parseEightDigits(text uint64) uint64 {
 	return (text&pairs*(100+1000000<<32) + text>>16&pairs*(1+10000<<32)) >> 32
 }
 
-// cutExponent parses the exponent at the beginning of b, which follows the digits of a number.
+// parseExponent parses the exponent at the beginning of b, which follows the digits of a number.
 // length includes the letter e. It is 0 if there is no exponent, and -1 if only strconv can parse
 // the number.
-func cutExponent(b []byte) (exponent, length int) {
+func parseExponent(b []byte) (exponent, length int) {
 	switch b[0] {
 	case 'e', 'E':
 	case 'x', 'X', 'p', 'P', '_':

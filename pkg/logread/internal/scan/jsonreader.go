@@ -86,7 +86,7 @@ func (s *JSONReader) NextNonSpace() byte {
 // ReadValue consumes the next value, at most maxBytes long, and returns it. It is valid until the
 // next call of a method.
 func (s *JSONReader) ReadValue(maxBytes int) ([]byte, error) {
-	return s.readValue(maxBytes, ValueLength)
+	return s.readValue(maxBytes, JSONValueLength)
 }
 
 // ParseObject is like ReadValue for an object, whose members parse reads. If the buffer ends inside
@@ -97,7 +97,7 @@ func (s *JSONReader) ParseObject(maxBytes int, parse func(o *ObjectIterator)) (t
 		o := &s.object
 		*o = ObjectIterator{Text: text, within: true}
 		if parse(o); o.Bad {
-			return ValueLength(text)
+			return JSONValueLength(text)
 		}
 		return o.at
 	})
@@ -105,7 +105,7 @@ func (s *JSONReader) ParseObject(maxBytes int, parse func(o *ObjectIterator)) (t
 }
 
 // readValue implements ReadValue. length returns the length of the value at the beginning of text,
-// or 0 if it is incomplete, as ValueLength does.
+// or 0 if it is incomplete, as JSONValueLength does.
 func (s *JSONReader) readValue(maxBytes int, length func(text []byte) int) ([]byte, error) {
 	switch c := s.NextNonSpace(); c {
 	case 0, ',', ':', ']', '}':
@@ -143,7 +143,7 @@ func (s *JSONReader) readValue(maxBytes int, length func(text []byte) int) ([]by
 // read again.
 func (s *JSONReader) Unread(n int) { s.pos -= n }
 
-const maxKeyBytes = 1 << 12
+const maxJSONKeyBytes = 1 << 12
 
 // ReadObject reads the rest of an object after its opening brace. It calls read with each key and
 // the first byte of its value; read must consume the value.
@@ -159,11 +159,11 @@ func (s *JSONReader) ReadObject(read func(key string, c byte) error) error {
 		default:
 			return unexpectedByteError(c, "a key")
 		}
-		text, err := s.ReadValue(maxKeyBytes)
+		text, err := s.ReadValue(maxJSONKeyBytes)
 		if err != nil {
 			return err
 		}
-		key := string(Unquote(text))
+		key := string(UnquoteJSON(text))
 		if c := s.NextNonSpace(); c != ':' {
 			return unexpectedByteError(c, ": after a key")
 		}

@@ -74,7 +74,7 @@ func (l *LineReader) Next() ([]byte, bool) {
 		l.ahead, l.read = l.ahead[i+1:], l.read+i+1
 	} else {
 		var err error
-		l.skipRead()
+		l.discardReturnedText()
 		if line, err = l.buffer.ReadSlice('\n'); errors.Is(err, bufio.ErrBufferFull) {
 			line, err = l.readLong(line)
 		}
@@ -96,8 +96,8 @@ func (l *LineReader) Next() ([]byte, bool) {
 	return line, true
 }
 
-// skipRead discards from the buffer the text that Next has returned.
-func (l *LineReader) skipRead() {
+// discardReturnedText discards from the buffer the text that Next has returned.
+func (l *LineReader) discardReturnedText() {
 	_, _ = l.buffer.Discard(l.read)
 	l.ahead, l.read = nil, 0
 }
@@ -136,16 +136,16 @@ func (l *LineReader) dropOverwritten() bool {
 // Peek returns up to n bytes of the text after the current line, without consuming them. It makes
 // the current line invalid.
 func (l *LineReader) Peek(n int) []byte {
-	l.skipRead()
+	l.discardReturnedText()
 	text, _ := l.buffer.Peek(n) // the error is returned again by the next read
 	return text
 }
 
-// EstimateRemaining estimates how many values follow, if the bytes read so far contained n values.
+// EstimateRemainingValues estimates how many values follow, if the bytes read so far contained n values.
 // The caller allocates memory for this number. Because the stated size of the text may be wrong,
 // the result is limited to 15 n for small n and 255 n for large n. It is n if the size is unknown,
 // and always at least 16.
-func (l *LineReader) EstimateRemaining(n int) int {
+func (l *LineReader) EstimateRemainingValues(n int) int {
 	more := n
 	if taken := l.bytesRead - int64(l.buffer.Buffered()-l.read); l.size > taken && taken > 0 {
 		rest := float64(n) * 1.05 * float64(l.size-taken) / float64(taken)

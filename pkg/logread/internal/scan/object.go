@@ -42,7 +42,7 @@ func (o *ObjectIterator) NextKey() (key []byte, ok bool) {
 	}
 	n := 0
 	if o.peek() == '"' {
-		n = stringLength(o.Text[o.at:])
+		n = jsonStringLength(o.Text[o.at:])
 	}
 	if o.Bad = n == 0; o.Bad {
 		return nil, false
@@ -71,7 +71,7 @@ func (o *ObjectIterator) SkipTo(text []byte) bool {
 
 // Value returns the value after a key. ok is false if it is incomplete.
 func (o *ObjectIterator) Value() (value []byte, ok bool) {
-	n := ValueLength(o.Text[o.at:])
+	n := JSONValueLength(o.Text[o.at:])
 	value, o.Bad = o.Text[o.at:o.at+n], n == 0
 	o.at += n
 	return value, n > 0
@@ -112,9 +112,9 @@ func (o *ObjectIterator) peek() byte {
 	return 0
 }
 
-// stringLength returns the length of the string at the beginning of b with its quotes, or 0 if the
+// jsonStringLength returns the length of the string at the beginning of b with its quotes, or 0 if the
 // closing quote is missing.
-func stringLength(b []byte) int {
+func jsonStringLength(b []byte) int {
 	for i := 1; i < len(b); i++ {
 		switch b[i] {
 		case '"':
@@ -126,15 +126,15 @@ func stringLength(b []byte) int {
 	return 0
 }
 
-// ValueLength returns the length of the JSON value at the beginning of b. It returns 0 if there is
+// JSONValueLength returns the length of the JSON value at the beginning of b. It returns 0 if there is
 // no value or the value is incomplete.
-func ValueLength(b []byte) int {
+func JSONValueLength(b []byte) int {
 	if len(b) == 0 {
 		return 0
 	}
 	switch b[0] {
 	case '"':
-		return stringLength(b)
+		return jsonStringLength(b)
 	case '{', '[':
 		depth := 0
 		for i := 0; i < len(b); i++ {
@@ -146,7 +146,7 @@ func ValueLength(b []byte) int {
 					return i + 1
 				}
 			case '"':
-				n := stringLength(b[i:])
+				n := jsonStringLength(b[i:])
 				if n == 0 {
 					return 0
 				}
@@ -165,11 +165,11 @@ func ValueLength(b []byte) int {
 
 // valueTerminators contains the characters that end a value other than a string, object or list.
 // Quotes and opening brackets are included so that brackets are paired in every object that NextKey
-// accepts, as ValueLength assumes.
+// accepts, as JSONValueLength assumes.
 var valueTerminators = [256]bool{',': true, '}': true, ']': true, ' ': true, '\t': true, '\n': true, '\r': true, '"': true, '{': true, '[': true}
 
-// Unquote returns the undecoded content of a JSON string, or any other value unchanged.
-func Unquote(value []byte) []byte {
+// UnquoteJSON returns the undecoded content of a JSON string, or any other value unchanged.
+func UnquoteJSON(value []byte) []byte {
 	if n := len(value); n >= 2 && value[0] == '"' && value[n-1] == '"' {
 		return value[1 : n-1]
 	}
@@ -177,7 +177,7 @@ func Unquote(value []byte) []byte {
 }
 
 // ParseJSONFloat parses a JSON number, or a JSON string that contains a number.
-func ParseJSONFloat(value []byte) (float64, bool) { return ParseFloat(Unquote(value)) }
+func ParseJSONFloat(value []byte) (float64, bool) { return ParseFloat(UnquoteJSON(value)) }
 
 // JSONFloat is like ParseJSONFloat, but returns NaN if the value is not a number.
 func JSONFloat(value []byte) float64 {
@@ -187,15 +187,15 @@ func JSONFloat(value []byte) float64 {
 	return math.NaN()
 }
 
-// Elements iterates over the elements of a JSON list. It ends early if the list is malformed.
-func Elements(list []byte) iter.Seq[[]byte] {
+// JSONElements iterates over the elements of a JSON list. It ends early if the list is malformed.
+func JSONElements(list []byte) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		if len(list) == 0 || list[0] != '[' {
 			return
 		}
 		for rest := list[1:]; ; {
 			rest = bytes.TrimLeft(rest, ", \t\r\n")
-			n := ValueLength(rest)
+			n := JSONValueLength(rest)
 			if n == 0 || !yield(rest[:n]) {
 				return
 			}
@@ -204,9 +204,9 @@ func Elements(list []byte) iter.Seq[[]byte] {
 	}
 }
 
-// DecodeString decodes the escape sequences in a JSON string without quotes. It returns malformed
+// DecodeJSONString decodes the escape sequences in a JSON string without quotes. It returns malformed
 // text unchanged.
-func DecodeString(content []byte) string {
+func DecodeJSONString(content []byte) string {
 	var text string
 	if bytes.IndexByte(content, '\\') < 0 || json.Unmarshal(append(append([]byte{'"'}, content...), '"'), &text) != nil {
 		return string(content)

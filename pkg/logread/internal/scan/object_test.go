@@ -13,7 +13,7 @@ import (
 // TestDecodeString: the content of a string is decoded, unless it is malformed.
 func TestDecodeString(t *testing.T) {
 	for text, want := range map[string]string{`""`: "", `"a"`: "a", `"a\nb \u00e9"`: "a\nb é", `"\x"`: `\x`} {
-		if got := DecodeString(Unquote([]byte(text))); got != want {
+		if got := DecodeJSONString(UnquoteJSON([]byte(text))); got != want {
 			t.Errorf("%s: got %q, want %q", text, got, want)
 		}
 	}
@@ -25,7 +25,7 @@ func TestElements(t *testing.T) {
 		`[]`: nil, `null`: nil, `[1]`: {"1"}, "[\n 1, \"a,]\",\t{\"b\": [2]} , [3]\n]": {"1", `"a,]"`, `{"b": [2]}`, "[3]"}, `[1, "a`: {"1"},
 	} {
 		var got []string
-		for e := range Elements([]byte(list)) {
+		for e := range JSONElements([]byte(list)) {
 			got = append(got, string(e))
 		}
 		if !slices.Equal(got, want) {
@@ -34,7 +34,7 @@ func TestElements(t *testing.T) {
 	}
 }
 
-// TestObjectWithin: an object at the beginning of a text ends where ValueLength finds its end, and no shorter text has a
+// TestObjectWithin: an object at the beginning of a text ends where JSONValueLength finds its end, and no shorter text has a
 // complete object. The texts are short ones of the characters that the syntax consists of.
 func TestObjectWithin(t *testing.T) {
 	complete := 0
@@ -51,8 +51,8 @@ func TestObjectWithin(t *testing.T) {
 			if o.Bad {
 				continue
 			}
-			if complete++; o.Offset() != ValueLength(text) {
-				t.Fatalf("%s: the object has %d bytes, ValueLength returns %d", text, o.Offset(), ValueLength(text))
+			if complete++; o.Offset() != JSONValueLength(text) {
+				t.Fatalf("%s: the object has %d bytes, ValueLength returns %d", text, o.Offset(), JSONValueLength(text))
 			}
 			break
 		}

@@ -24,30 +24,30 @@ type Result struct {
 // Template is a proposed template for lines.
 type Template struct {
 	Rule    string
-	Kind    Kind
+	Kind    LineKind
 	Example string // the first such line
 	Count   int    // number of such lines
-	Fields  []Field
+	Fields  []TemplateField
 }
 
-// Field is the proposed meaning of a number of a line.
-type Field struct {
+// TemplateField is the proposed meaning of a number of a line.
+type TemplateField struct {
 	Name    string // of a field, or of a place such as ?1, whose meaning is not known
 	Example string // its first two values
 	Why     string // the evidence; empty for a place
 }
 
-// Kind states what the lines of a template describe. Messages contain it.
-type Kind string
+// LineKind states what the lines of a template describe. Messages contain it.
+type LineKind string
 
 // The kinds of lines.
 const (
-	Setting Kind = "setting" // a property of the complete run
-	Opener  Kind = "beginning of an epoch"
-	Epoch   Kind = "epoch" // values with the number of the epoch
-	Value   Kind = "values without an epoch"
-	Step    Kind = "step" // values with the number of a step
-	Unknown Kind = "numbers of unknown meaning"
+	Setting LineKind = "setting" // a property of the complete run
+	Opener  LineKind = "beginning of an epoch"
+	Epoch   LineKind = "epoch" // values with the number of the epoch
+	Value   LineKind = "values without an epoch"
+	Step    LineKind = "step" // values with the number of a step
+	Unknown LineKind = "numbers of unknown meaning"
 )
 
 // maxTemplates limits the number of proposed templates. maxUnknown limits the number of those that
@@ -60,11 +60,11 @@ const (
 // ProposeTemplates proposes templates for lines of files that repeat and contain values.
 func ProposeTemplates(files [][]textlog.Message) Result {
 	var all []*candidate
-	for _, s := range findShapes(files) {
+	for _, s := range findLineShapes(files) {
 		c := newCandidate(s)
 		c.nameMeasures()
 		c.nameSettings()
-		c.setKind()
+		c.determineLineKind()
 		all = append(all, c)
 	}
 	var result Result
@@ -73,7 +73,7 @@ func ProposeTemplates(files [][]textlog.Message) Result {
 		result.Templates = append(result.Templates, c.buildTemplate())
 	}
 	if n := len(result.Templates); n > maxTemplates {
-		result.note("only the first %d of %d templates are shown", maxTemplates, n)
+		result.addNote("only the first %d of %d templates are shown", maxTemplates, n)
 		result.Templates = result.Templates[:maxTemplates]
 	}
 	if len(result.Templates) > 0 {
@@ -93,13 +93,13 @@ func ProposeTemplates(files [][]textlog.Message) Result {
 	return result
 }
 
-func (r *Result) note(format string, a ...any) {
+func (r *Result) addNote(format string, a ...any) {
 	if note := fmt.Sprintf(format, a...); !slices.Contains(r.Notes, note) {
 		r.Notes = append(r.Notes, note)
 	}
 }
 
-func (c *candidate) setKind() {
+func (c *candidate) determineLineKind() {
 	measured, setting := false, false
 	for i := range c.numbers {
 		switch f := fields.ByName(c.numbers[i].as); {
@@ -110,7 +110,7 @@ func (c *candidate) setKind() {
 			measured = true
 		}
 	}
-	epoch, step := c.has(fields.Epoch), c.has(fields.Step)
+	epoch, step := c.hasField(fields.Epoch), c.hasField(fields.Step)
 	switch {
 	case step && measured:
 		c.kind = Step
@@ -134,19 +134,19 @@ func (r *Result) removeContradictions(all []*candidate) {
 		var with []*candidate
 		differs := false
 		for _, c := range all {
-			if n := c.find(field); n != nil {
+			if n := c.findField(field); n != nil {
 				with = append(with, c)
-				differs = differs || n.values[0] != with[0].find(field).values[0]
+				differs = differs || n.values[0] != with[0].findField(field).values[0]
 			}
 		}
 		for i, c := range with {
 			if i > 0 || differs {
-				c.find(field).decision = decision{}
-				c.setKind()
+				c.findField(field).decision = decision{}
+				c.determineLineKind()
 			}
 		}
 		if differs {
-			r.note("%s is not named: the lines give different numbers", field)
+			r.addNote("%s is not named: the lines give different numbers", field)
 		}
 	}
 }
@@ -156,7 +156,7 @@ func (r *Result) removeContradictions(all []*candidate) {
 func (r *Result) acceptOrNote(c *candidate, why string) bool {
 	if why != "" && !slices.Contains(r.rejected, why) {
 		r.rejected = append(r.rejected, why)
-		r.note("no template for lines such as %q: %s", c.first, why)
+		r.addNote("no template for lines such as %q: %s", c.first, why)
 	}
 	return why == ""
 }
@@ -166,7 +166,7 @@ func (r *Result) acceptOrNote(c *candidate, why string) bool {
 const severalPerEpochReason = "there are several of them in an epoch, and nothing numbers them"
 
 func (r *Result) chooseCandidates(all []*candidate) []*candidate {
-	of := func(kind Kind, keep func(*candidate) bool) []*candidate {
+	of := func(kind LineKind, keep func(*candidate) bool) []*candidate {
 		return slices.DeleteFunc(slices.Clone(all), func(c *candidate) bool { return c.kind != kind || !keep(c) })
 	}
 	each := func(*candidate) bool { return true }
@@ -180,11 +180,11 @@ func (r *Result) chooseCandidates(all []*candidate) []*candidate {
 		}
 		return true
 	})
-	hasEpoch := func(c *candidate) bool { return c.has(fields.Epoch) }
+	hasEpoch := func(c *candidate) bool { return c.hasField(fields.Epoch) }
 	numberedSteps := len(of(Step, hasEpoch)) > 0
 	steps := of(Step, func(c *candidate) bool {
 		isOpened := slices.ContainsFunc(all, func(o *candidate) bool { return o != c && hasEpoch(o) })
-		step := c.find(fields.Step)
+		step := c.findField(fields.Step)
 		// If an evaluation follows each step, the steps are perhaps passes over the data.
 		isEvaluated := step.max()-step.min() < float64(len(c.lines)) && slices.ContainsFunc(all, func(o *candidate) bool {
 			return o.kind == Step && o.hasNamedEvaluation() && !hasEpoch(c) && linesAlternate(c.lines, o.lines)
@@ -239,7 +239,7 @@ func (c *candidate) rejectionReason(numbered, settings []*candidate) string {
 	}
 	var marks []mark
 	for _, o := range numbered {
-		if epoch := o.find(fields.Epoch); epoch != nil {
+		if epoch := o.findField(fields.Epoch); epoch != nil {
 			for i, at := range o.lines {
 				marks = append(marks, mark{at, epoch.values[i]})
 			}
@@ -247,7 +247,7 @@ func (c *candidate) rejectionReason(numbered, settings []*candidate) string {
 	}
 	if len(marks) == 0 {
 		isResult := len(c.lines) > 1 && c.lines[len(c.lines)-1].file == c.lines[0].file+len(c.lines)-1 // each file is the result of a run
-		if isResult && slices.ContainsFunc(settings, func(o *candidate) bool { return o.has(fields.Workers) && len(o.lines) > 1 }) {
+		if isResult && slices.ContainsFunc(settings, func(o *candidate) bool { return o.hasField(fields.Workers) && len(o.lines) > 1 }) {
 			return ""
 		}
 		return "no line has the number of an epoch, so nothing shows that each of them is an epoch"
@@ -284,9 +284,9 @@ func skipRepeatedValues(all []*candidate) {
 		for j, o := range all {
 			better := c.kind == Epoch && o.kind == Value || c.kind == o.kind && cmp.Or(cmp.Compare(named(c), named(o)), cmp.Compare(j, i)) > 0
 			for k := range o.numbers {
-				if n := &o.numbers[k]; better && n.as != "" && c.has(n.as) && !slices.Contains(keys, n.as) && linesAlternate(c.lines, o.lines) {
+				if n := &o.numbers[k]; better && n.as != "" && c.hasField(n.as) && !slices.Contains(keys, n.as) && linesAlternate(c.lines, o.lines) {
 					n.decision = decision{}
-					o.setKind()
+					o.determineLineKind()
 				}
 			}
 		}

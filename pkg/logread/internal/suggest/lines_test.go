@@ -355,7 +355,7 @@ func TestPlaces(t *testing.T) {
 	if len(got.Templates) != 1 || got.Templates[0].Rule != "loss {?1} | gain {?2}" || got.Templates[0].Kind != Unknown {
 		t.Fatalf("got %+v", got)
 	}
-	if f := got.Templates[0].Fields; len(f) != 2 || f[0] != (Field{Name: "?1", Example: "2.5, 2.25"}) {
+	if f := got.Templates[0].Fields; len(f) != 2 || f[0] != (TemplateField{Name: "?1", Example: "2.5, 2.25"}) {
 		t.Errorf("got %+v", f)
 	}
 }

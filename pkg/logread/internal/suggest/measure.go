@@ -11,7 +11,7 @@ import (
 
 // nameMeasures names the measured values whose words and values show what they are.
 func (c *candidate) nameMeasures() {
-	if len(c.lines) < 2 && !c.has(fields.Epoch) && !c.has(fields.Step) {
+	if len(c.lines) < 2 && !c.hasField(fields.Epoch) && !c.hasField(fields.Step) {
 		return // settings
 	}
 	train := slices.ContainsFunc(c.numbers, func(n describedNumber) bool { // a number is labeled as one of the training
@@ -22,7 +22,7 @@ func (c *candidate) nameMeasures() {
 		if n.as != "" || n.vetoed || n.ofTotal || n.inner && (n.unit != timeUnitKind && n.unit != rateUnit || i > 0 && c.numbers[i-1].unit == timeUnitKind) {
 			continue
 		}
-		labeled := n.part != "" || !train && n.mentioned != valPart && n.mentioned != testPart && (c.has(fields.Epoch) || c.has(fields.Step) || c.hasEvaluation())
+		labeled := n.part != "" || !train && n.mentioned != valPart && n.mentioned != testPart && (c.hasField(fields.Epoch) || c.hasField(fields.Step) || c.hasEvaluation())
 		var d decision
 		switch {
 		case n.unit == rateUnit:
@@ -33,14 +33,14 @@ func (c *candidate) nameMeasures() {
 		case n.field.Kind == fields.Fraction && (!n.isNamed(fields.Accuracy) || labeled && c.isTrainingAccuracy(i)):
 			d = n.decideFraction()
 		case n.isNamed(fields.TrainLoss) && labeled, n.isNamed(fields.ValLoss):
-			if n.part != "" || c.has(fields.Step) && c.has(fields.Epoch) || declineRatio(n.values) < 1 || c.fallingShare(n) > 0.5 { // otherwise perhaps that of an evaluation
+			if n.part != "" || c.hasField(fields.Step) && c.hasField(fields.Epoch) || declineRatio(n.values) < 1 || c.fallingShare(n) > 0.5 { // otherwise perhaps that of an evaluation
 				d = c.decideLoss(n)
 			}
 		case n.isNamed(fields.LearningRate) && n.unit == noUnit && n.min() >= 0 && n.max() <= 10 && (!n.whole || n.max() == 0),
 			n.isNamed(fields.SamplesPerSecond) && n.unit == noUnit && n.min() > 0 && strings.Contains(n.words, " ") && !n.describesEvaluation():
 			d = decision{as: n.field.Name, why: n.describeName()}
 		}
-		if d.as != "" && !c.has(d.as) {
+		if d.as != "" && !c.hasField(d.as) {
 			n.decision = d
 		}
 	}
@@ -56,7 +56,7 @@ func (c *candidate) isTrainingAccuracy(i int) bool {
 	for k > 0 && c.numbers[k].as == "" && len(c.numbers[k].texts) < 2 { // such as that of a device
 		k--
 	}
-	return c.numbers[i].part == trainPart || k >= 0 && c.numbers[k].as == fields.TrainLoss || c.has(fields.Step) && c.has(fields.Epoch) ||
+	return c.numbers[i].part == trainPart || k >= 0 && c.numbers[k].as == fields.TrainLoss || c.hasField(fields.Step) && c.hasField(fields.Epoch) ||
 		slices.ContainsFunc(c.numbers, func(n describedNumber) bool { return n.isNamed(fields.ValAccuracy) })
 }
 
@@ -96,8 +96,8 @@ func declineRatio(values []float64) float64 {
 // fallingShare returns the fraction of epochs in which n decreased or, if the lines have no epoch,
 // the fraction of lines.
 func (c *candidate) fallingShare(n *describedNumber) float64 {
-	epoch, down, all := c.find(fields.Epoch), 0.0, 0.0
-	c.eachPair(func(i, j int) {
+	epoch, down, all := c.findField(fields.Epoch), 0.0, 0.0
+	c.forEachLinePair(func(i, j int) {
 		if epoch == nil || epoch.values[j] > epoch.values[i] {
 			all++
 			if n.values[j] < n.values[i] {
@@ -149,7 +149,7 @@ func (c *candidate) decideRate(n *describedNumber) decision {
 		o := &c.numbers[i]
 		if o.unit == rateUnit {
 			rates++
-		} else if o.as == "" && o.at < n.at && (o.isNamed(fields.Rank) || o.isNamed(fields.Time) && !c.has(fields.Step)) {
+		} else if o.as == "" && o.at < n.at && (o.isNamed(fields.Rank) || o.isNamed(fields.Time) && !c.hasField(fields.Step)) {
 			return decision{} // of one worker, or perhaps that of an evaluation, whose time the line has too
 		}
 	}
@@ -187,19 +187,19 @@ type lineTiming struct {
 	clocked bool    // the growth is not larger than the clock allows
 }
 
-// clockResolution is the maximum error, in seconds, of the difference between two time stamps in
+// maxClockError is the maximum error, in seconds, of the difference between two time stamps in
 // whole seconds.
-const clockResolution = 1.5
+const maxClockError = 1.5
 
 func (c *candidate) measureTiming(n *describedNumber) lineTiming {
-	epoch, step := c.find(fields.Epoch), c.find(fields.Step)
+	epoch, step := c.findField(fields.Epoch), c.findField(fields.Step)
 	p := lineTiming{rising: true, clocked: true, step: math.NaN()}
 	var growths, perEpoch, values []float64
 	for i := range n.values {
 		values = append(values, n.secondsAt(i))
 	}
 	clock, steps := 0.0, 0.0
-	c.eachPair(func(i, j int) {
+	c.forEachLinePair(func(i, j int) {
 		dt, v, epochs := c.lines[j].clock-c.lines[i].clock, values[j]-values[i], 1.0
 		if epoch != nil {
 			epochs = epoch.values[j] - epoch.values[i]
@@ -213,14 +213,14 @@ func (c *candidate) measureTiming(n *describedNumber) lineTiming {
 			return
 		}
 		p.rising, p.falling = p.rising && v > 0, p.falling || v < 0
-		p.clocked = p.clocked && !(v > 1.2*dt+clockResolution)
+		p.clocked = p.clocked && !(v > 1.2*dt+maxClockError)
 		if epochs > 0 {
 			growths = append(growths, v/epochs)
 			perEpoch = append(perEpoch, dt/epochs)
 		}
 	})
 	p.median, p.growth, p.epoch = median(values), median(growths), median(perEpoch)
-	if clock > 5*clockResolution {
+	if clock > 5*maxClockError {
 		p.step = clock / steps
 	}
 	return p
@@ -252,10 +252,10 @@ func (c *candidate) decideTime(n *describedNumber) decision {
 	trains := slices.ContainsFunc(c.numbers, func(o describedNumber) bool { return o.isNamed(fields.TrainLoss) || o.part == trainPart })
 	perStep := n.isNamed(fields.StepSeconds) || n.unit == stepUnit
 	perEpoch := n.isNamed(fields.EpochSeconds) && n.words != "seconds" || n.unit == epochUnit
-	tooLong := p.median > 1.05*p.epoch+clockResolution
+	tooLong := p.median > 1.05*p.epoch+maxClockError
 	// Cumulative times rise per line by about as much as from the start to the first line.
 	first := 1.0
-	if epoch := c.find(fields.Epoch); epoch != nil {
+	if epoch := c.findField(fields.Epoch); epoch != nil {
 		first = max(epoch.values[0], 1)
 	}
 	words := strings.NewReplacer("cum", "total", "since", "total").Replace(n.words)
@@ -263,7 +263,7 @@ func (c *candidate) decideTime(n *describedNumber) decision {
 	values := slices.DeleteFunc(slices.Clone(n.values), func(v float64) bool { return v == 0 })
 	cumulative := p.rising && p.clocked && len(n.values) > 1 && n.secondsAt(0) <= 2*first*p.growth
 	switch {
-	case c.has(fields.Step):
+	case c.hasField(fields.Step):
 		ratio := p.median / p.step
 		switch {
 		case perEpoch:
@@ -273,17 +273,17 @@ func (c *candidate) decideTime(n *describedNumber) decision {
 			return decide(fields.StepSeconds, ", and it agrees with the time stamps: the time of a step")
 		}
 	case perStep:
-		if c.has(fields.Epoch) && !(p.median > p.epoch+clockResolution) {
+		if c.hasField(fields.Epoch) && !(p.median > p.epoch+maxClockError) {
 			return decide(fields.StepSeconds, "")
 		}
 	case cumulative && len(n.values) > 2 && named:
 		return decide(fields.Elapsed, ", and it rises by about as much in each epoch: the time since the start")
 	case whole, cumulative && (len(n.values) > 2 || !(p.epoch > 0)):
-	case p.epoch > 2*clockResolution:
-		if !tooLong && p.median >= 0.3*p.epoch-clockResolution {
+	case p.epoch > 2*maxClockError:
+		if !tooLong && p.median >= 0.3*p.epoch-maxClockError {
 			return decide(fields.EpochSeconds, ", and it agrees with the time stamps: the time of the epoch")
 		}
-	case n.part == "" && c.hasEvaluation() && !trains, n.part == "" && !c.hasEvaluation() && !c.has(fields.Epoch) && !strings.Contains(n.words, "epoch"):
+	case n.part == "" && c.hasEvaluation() && !trains, n.part == "" && !c.hasEvaluation() && !c.hasField(fields.Epoch) && !strings.Contains(n.words, "epoch"):
 	case !p.falling && len(values) >= 5 && slices.Max(values) >= 2*slices.Min(values): // perhaps the time since the start
 	case perEpoch || len(n.values) > 1 && (named || c.countUnnamedTimes() == 1):
 		return decide(fields.EpochSeconds, fmt.Sprintf(": the only evidence is the %s", map[bool]string{true: "name", false: "unit"}[named]))

@@ -77,7 +77,7 @@ type name struct {
 }
 
 // nameUnit matches the units of time that may end a name, as in time_ms.
-var nameUnit = regexp.MustCompile(`^` + timeUnit + `$`)
+var nameUnit = regexp.MustCompile(`^` + timeUnitRegexp + `$`)
 
 // resolveName returns the meaning of words that name a value. part is the part of the data set that
 // the line names, or "" if it names none.
@@ -92,7 +92,7 @@ func resolveName(words []string, part string) name {
 	}
 	for i, list := range lists {
 		for _, n.weak = range []bool{false, true} {
-			f := lookUp(list, part, n.weak)
+			f := lookUpField(list, part, n.weak)
 			switch {
 			case f == nil:
 			case i < 3, last == "epoch" && f.OfEpoch != nil:
@@ -108,8 +108,8 @@ func resolveName(words []string, part string) name {
 	return n
 }
 
-// lookUp returns the field that words show as a whole, or nil.
-func lookUp(words []string, part string, weak bool) *fields.Field {
+// lookUpField returns the field that words show as a whole, or nil.
+func lookUpField(words []string, part string, weak bool) *fields.Field {
 	find := fields.Lookup
 	if weak {
 		find = fields.LookupWeakName
@@ -134,7 +134,7 @@ func lookUp(words []string, part string, weak bool) *fields.Field {
 		part = own
 	}
 	switch {
-	case f != nil && (f.Kind == fields.Text || f.Kind == fields.Moment || f.Name == fields.SamplesPerSecond && !isRate(words)):
+	case f != nil && (f.Kind == fields.Text || f.Kind == fields.Moment || f.Name == fields.SamplesPerSecond && !containsRateWord(words)):
 		return nil // "imgs" is not img/s
 	case f != nil && own == "" && isCounter(f):
 		return f
@@ -144,7 +144,7 @@ func lookUp(words []string, part string, weak bool) *fields.Field {
 		if f != nil && own == valPart && f.OfEpoch != nil {
 			return f
 		}
-		return fields.LookupValidation(strings.Join(base, " "), find)
+		return fields.LookupValidationField(strings.Join(base, " "), find)
 	case f == nil && own == trainPart:
 		if f = find("train_" + strings.Join(base, " ")); f == nil {
 			f = plain
@@ -162,7 +162,7 @@ func lookUp(words []string, part string, weak bool) *fields.Field {
 // isCounter reports whether a field counts epochs, steps, ranks or workers, or is a setting.
 func isCounter(f *fields.Field) bool { return f.Kind == fields.Whole && f.Name != fields.Samples }
 
-func isRate(words []string) bool {
+func containsRateWord(words []string) bool {
 	return slices.ContainsFunc(words, func(w string) bool { return isOneOf(w, "s sec second per throughput ips sps") })
 }
 
@@ -179,8 +179,8 @@ const (
 )
 
 var (
-	inverseAfter = regexp.MustCompile(`^\s*` + timeUnit + `(?:\s*/|\s+per\s+)\s*([A-Za-z]+)\b`)
-	timeAfter    = regexp.MustCompile(`^(\s*` + timeUnit + `)(?:[^A-Za-z0-9_/]|$)`)
+	inverseAfter = regexp.MustCompile(`^\s*` + timeUnitRegexp + `(?:\s*/|\s+per\s+)\s*([A-Za-z]+)\b`)
+	timeAfter    = regexp.MustCompile(`^(\s*` + timeUnitRegexp + `)(?:[^A-Za-z0-9_/]|$)`)
 	rateAfter    = regexp.MustCompile(`^\s*([A-Za-z]+(?:\s*/\s*(?:s|sec|second)|\s+per\s+sec(?:ond)?)\b|ips\b|[a-z]+/[A-Za-z]+\b)(\s*(?:/|per\b)\s*[A-Za-z]+)?`)
 	otherAfter   = regexp.MustCompile(`^\s*(?:[KMGT]i?B|bytes|[KMGT]i?B/s|GB/sec|MB/sec)\b`)
 )

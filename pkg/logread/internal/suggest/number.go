@@ -30,7 +30,7 @@ type decision struct {
 	scale string // unit that the line does not show beside the number, such as ms
 }
 
-type reader struct {
+type numberDescriber struct {
 	line   string
 	tokens []token
 	from   int        // index of the first token of the gap
@@ -44,7 +44,7 @@ type reader struct {
 }
 
 func (s *shape) describeNumbers() []describedNumber {
-	r := &reader{line: s.first, tokens: s.tokens}
+	r := &numberDescriber{line: s.first, tokens: s.tokens}
 	var found []describedNumber
 	for k, t := range r.tokens {
 		if t.kind != numberToken {
@@ -58,20 +58,20 @@ func (s *shape) describeNumbers() []describedNumber {
 		if len(found) > 0 {
 			previous = &found[len(found)-1]
 		}
-		r.describe(&n, previous)
+		r.describeNumber(&n, previous)
 		found = append(found, n)
 	}
 	return found
 }
 
 // readToken reads token k, which is not a number.
-func (r *reader) readToken(k int) {
+func (r *numberDescriber) readToken(k int) {
 	t, next := r.tokens[k], token{}
 	if k+1 < len(r.tokens) {
 		next = r.tokens[k+1]
 	}
 	if t.space == '\t' {
-		r.endPiece(t)
+		r.endWordGroup(t)
 	}
 	switch {
 	case t.kind == wordToken:
@@ -83,18 +83,18 @@ func (r *reader) readToken(k int) {
 	case t.isMark("@"): // AP @ IoU=0.5
 		r.vetoed = true
 	case t.isMark("([{"):
-		r.endPiece(next)
+		r.endWordGroup(next)
 		r.outer = append(r.outer, r.part)
 		r.part, r.next = cmp.Or(r.next, r.part), ""
 	case t.isMark(")]}"):
 		part := soleDatasetPart(r.piece)
-		r.endPiece(next)
+		r.endWordGroup(next)
 		if n := len(r.outer); n > 0 {
 			r.part, r.outer = r.outer[n-1], r.outer[:n-1]
 		}
 		r.part = cmp.Or(part, r.part)
 	case separatesWords(t, next), t.isMark(":="), t.isMark(`"`) && next.space != 0:
-		r.endPiece(next)
+		r.endWordGroup(next)
 	}
 }
 
@@ -104,7 +104,7 @@ func separatesWords(t, next token) bool {
 	return t.kind == stampToken || t.isMark(",;|•·><➜→") || t.isMark("-–—/") && t.space != 0 && next.space != 0 || t.isMark(".") && next.space != 0 && next.kind == wordToken
 }
 
-func (r *reader) endPiece(next token) {
+func (r *numberDescriber) endWordGroup(next token) {
 	part := soleDatasetPart(r.piece)
 	switch {
 	case part != "" && next.isMark("([{"):
@@ -130,9 +130,9 @@ func soleDatasetPart(words []string) string {
 	return part
 }
 
-// describe describes the number n from the words since the previous number, and then starts to
+// describeNumber describes the number n from the words since the previous number, and then starts to
 // collect the words after n.
-func (r *reader) describe(n *describedNumber, previous *describedNumber) {
+func (r *numberDescriber) describeNumber(n *describedNumber, previous *describedNumber) {
 	if len(r.piece) > 0 {
 		r.pieces = append(r.pieces, r.piece)
 	}
@@ -186,7 +186,7 @@ func (n *describedNumber) setName(x name, words []string) {
 
 // countWordsAfter returns the number of the next tokens if they are words after a number that do not
 // name the next one, as in "3 s left," and "0.91 acc,".
-func (r *reader) countWordsAfter() int {
+func (r *numberDescriber) countWordsAfter() int {
 	rest := r.tokens[r.from:]
 	for k, t := range rest {
 		switch {

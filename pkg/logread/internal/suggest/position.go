@@ -13,7 +13,7 @@ import (
 type candidate struct {
 	*shape
 	numbers  []describedNumber
-	kind     Kind
+	kind     LineKind
 	restarts int     // of the steps of lines without an epoch
 	groups   [][]int // indexes of the lines of each file and rank
 }
@@ -24,27 +24,27 @@ func newCandidate(s *shape) *candidate {
 	c := &candidate{shape: s, numbers: s.describeNumbers()}
 	for _, weak := range []bool{false, true} {
 		for i := range c.numbers {
-			if n := &c.numbers[i]; n.weak == weak && c.isRank(n) && !c.has(fields.Rank) {
+			if n := &c.numbers[i]; n.weak == weak && c.isRank(n) && !c.hasField(fields.Rank) {
 				n.is(fields.Rank, "%s: each of %s… has as many lines", n.describeName(), strings.Join(n.texts, ", "))
 			}
 		}
 	}
-	c.groupLines()
+	c.groupLinesByRank()
 	for i := range c.numbers {
-		c.setClock(&c.numbers[i])
+		c.useAsClock(&c.numbers[i])
 	}
 	for i := range c.numbers {
-		if n := &c.numbers[i]; !c.has(fields.Epoch) && c.countsEpochs(n) {
+		if n := &c.numbers[i]; !c.hasField(fields.Epoch) && c.countsEpochs(n) {
 			n.is(fields.Epoch, "%s: a whole number that rises from epoch to epoch", n.describeName())
 		}
 	}
 	for i := range c.numbers {
-		if n := &c.numbers[i]; !c.has(fields.Step) && !(c.has(fields.Epoch) && c.countRepeatedEpochs() == 0) && c.countsSteps(i) {
+		if n := &c.numbers[i]; !c.hasField(fields.Step) && !(c.hasField(fields.Epoch) && c.countRepeatedEpochs() == 0) && c.countsSteps(i) {
 			n.is(fields.Step, "%s: a whole number that rises from line to line", n.describeName())
 		}
 	}
 	for i := range c.numbers {
-		if n := &c.numbers[i]; c.has(fields.Step) && !c.has(fields.Epoch) && n.isOnlyEpoch() {
+		if n := &c.numbers[i]; c.hasField(fields.Step) && !c.hasField(fields.Epoch) && n.isOnlyEpoch() {
 			n.is(fields.Epoch, "%s: the log has one epoch", n.describeName())
 		}
 	}
@@ -54,11 +54,11 @@ func newCandidate(s *shape) *candidate {
 	return c
 }
 
-// setClock uses the number n as the time stamp of lines that have none, if n is a time of day that
+// useAsClock uses the number n as the time stamp of lines that have none, if n is a time of day that
 // never decreases.
-func (c *candidate) setClock(n *describedNumber) {
+func (c *candidate) useAsClock(n *describedNumber) {
 	isClock := strings.Count(n.token.text, ":") == 2
-	c.eachPair(func(i, j int) { isClock = isClock && n.values[j] >= n.values[i] })
+	c.forEachLinePair(func(i, j int) { isClock = isClock && n.values[j] >= n.values[i] })
 	for i := range c.lines {
 		if isClock && math.IsNaN(c.lines[i].clock) {
 			c.lines[i].clock = n.values[i]
@@ -81,7 +81,7 @@ func (n *describedNumber) isNamed(names ...string) bool {
 	return n.field != nil && slices.Contains(names, n.field.Name)
 }
 
-func (c *candidate) find(field string) *describedNumber {
+func (c *candidate) findField(field string) *describedNumber {
 	for i := range c.numbers {
 		if c.numbers[i].as == field {
 			return &c.numbers[i]
@@ -90,17 +90,17 @@ func (c *candidate) find(field string) *describedNumber {
 	return nil
 }
 
-func (c *candidate) has(field string) bool { return c.find(field) != nil }
+func (c *candidate) hasField(field string) bool { return c.findField(field) != nil }
 
-// isCount reports whether the number is an integer without a unit that may count something.
-func (n *describedNumber) isCount() bool {
+// mayCount reports whether the number is an integer without a unit that may count something.
+func (n *describedNumber) mayCount() bool {
 	return n.whole && n.unit == noUnit && !n.ofTotal && !n.vetoed && slices.Min(n.values) >= 0
 }
 
 // isRank reports whether the number is named like a rank, all ranks from 0 or 1 occur, and each has
 // about equally many lines.
 func (c *candidate) isRank(n *describedNumber) bool {
-	if !n.isNamed(fields.Rank) || !n.isCount() {
+	if !n.isNamed(fields.Rank) || !n.mayCount() {
 		return false
 	}
 	ranks := slices.Compact(sortedWithoutNaN(n.values))
@@ -119,13 +119,13 @@ func (c *candidate) isRank(n *describedNumber) bool {
 	return len(ranks) > 1 && ranks[0] <= 1 && least*2 >= most
 }
 
-func (c *candidate) groupLines() {
+func (c *candidate) groupLinesByRank() {
 	type key struct {
 		file int
 		rank float64
 	}
 	index := map[key]int{}
-	rank := c.find(fields.Rank)
+	rank := c.findField(fields.Rank)
 	for i, at := range c.lines {
 		k := key{at.file, float64(at.rank)}
 		if rank != nil {
@@ -141,8 +141,8 @@ func (c *candidate) groupLines() {
 	}
 }
 
-// eachPair calls use with the indexes of each pair of consecutive lines of one file and rank.
-func (c *candidate) eachPair(use func(i, j int)) {
+// forEachLinePair calls use with the indexes of each pair of consecutive lines of one file and rank.
+func (c *candidate) forEachLinePair(use func(i, j int)) {
 	for _, group := range c.groups {
 		for k := 1; k < len(group); k++ {
 			use(group[k-1], group[k])
@@ -153,12 +153,12 @@ func (c *candidate) eachPair(use func(i, j int)) {
 // countsEpochs reports whether the number is named like an epoch and rises by one or, if its name
 // is not ambiguous, by other steps. It may begin again.
 func (c *candidate) countsEpochs(n *describedNumber) bool {
-	if !n.isNamed(fields.Epoch) || !n.isCount() {
+	if !n.isNamed(fields.Epoch) || !n.mayCount() {
 		return false
 	}
 	first := n.values[0]
 	ones, jumps, falls := 0, 0, 0
-	c.eachPair(func(i, j int) {
+	c.forEachLinePair(func(i, j int) {
 		switch d := n.values[j] - n.values[i]; {
 		case d == 1:
 			ones++
@@ -176,14 +176,14 @@ func (c *candidate) countsEpochs(n *describedNumber) bool {
 
 // isOnlyEpoch reports whether the number is named like an epoch and all lines have the same one.
 func (n *describedNumber) isOnlyEpoch() bool {
-	return n.isNamed(fields.Epoch) && !n.weak && n.isCount() && len(n.texts) == 1
+	return n.isNamed(fields.Epoch) && !n.weak && n.mayCount() && len(n.texts) == 1
 }
 
 // countRepeatedEpochs returns the number of lines with the same epoch as the line before.
 func (c *candidate) countRepeatedEpochs() int {
-	epoch, repeats := c.find(fields.Epoch), 0
+	epoch, repeats := c.findField(fields.Epoch), 0
 	if epoch != nil {
-		c.eachPair(func(i, j int) {
+		c.forEachLinePair(func(i, j int) {
 			if epoch.values[i] == epoch.values[j] {
 				repeats++
 			}
@@ -196,8 +196,8 @@ func (c *candidate) countRepeatedEpochs() int {
 // or run. A number without a name counts steps if it follows the epoch and has a total, as in
 // "[1][50/400]".
 func (c *candidate) countsSteps(i int) bool {
-	n, epoch := &c.numbers[i], c.find(fields.Epoch)
-	if n.as != "" || !n.isCount() || !n.isNamed(fields.Step) && !c.countsUnnamedSteps(i) {
+	n, epoch := &c.numbers[i], c.findField(fields.Epoch)
+	if n.as != "" || !n.mayCount() || !n.isNamed(fields.Step) && !c.countsUnnamedSteps(i) {
 		return false
 	}
 	if i+1 < len(c.numbers) && c.numbers[i+1].ofTotal && len(c.numbers[i+1].texts) > 1 {
@@ -207,7 +207,7 @@ func (c *candidate) countsSteps(i int) bool {
 		return false
 	}
 	rises, falls, again := 0, 0, 0
-	c.eachPair(func(i, j int) {
+	c.forEachLinePair(func(i, j int) {
 		switch {
 		case n.values[j] > n.values[i]:
 			rises++
@@ -241,7 +241,7 @@ func (c *candidate) countsUnnamedSteps(i int) bool {
 	if batch == 0 {
 		batch = 16 // or a multiple
 	} else {
-		c.eachPair(func(i, j int) {
+		c.forEachLinePair(func(i, j int) {
 			if d := n.values[j] - n.values[i]; d > 0 && n.values[j] != total.values[0] {
 				interval = min(interval, d)
 			}
@@ -279,7 +279,7 @@ func (c *candidate) nameSettings() {
 				}
 			}
 		}
-		if n.as != "" || field == nil || n.weak || strings.HasSuffix(n.words, " tasks") || !n.whole || n.unit != noUnit || n.ofTotal || n.inner || c.has(field.Name) || !slices.Contains([]string{fields.Workers, fields.Nodes, fields.Seed, fields.Batch}, field.Name) {
+		if n.as != "" || field == nil || n.weak || strings.HasSuffix(n.words, " tasks") || !n.whole || n.unit != noUnit || n.ofTotal || n.inner || c.hasField(field.Name) || !slices.Contains([]string{fields.Workers, fields.Nodes, fields.Seed, fields.Batch}, field.Name) {
 			continue
 		}
 		constant := field.Name == fields.Seed || n.values[0] >= 1 && n.values[0] <= 1<<20

@@ -8,8 +8,8 @@ import (
 	"lockstep/pkg/logread/internal/textlog"
 )
 
-// maxShapes limits the number of shapes: a log of prose has as many as lines.
-const maxShapes = 20000
+// maxLineShapes limits the number of shapes: a log of prose has as many as lines.
+const maxLineShapes = 20000
 
 // shape represents lines that have the same words and punctuation. The lines may differ in their
 // numbers, in blanks before numbers, and in units directly after numbers.
@@ -38,23 +38,23 @@ type slot struct {
 	blanksDiffer bool     // only some lines have a blank before the number
 }
 
-// findShapes returns the shapes of all lines that no known format reads, in the order of their first lines.
-func findShapes(files [][]textlog.Message) []*shape {
+// findLineShapes returns the shapes of all lines that no known format reads, in the order of their first lines.
+func findLineShapes(files [][]textlog.Message) []*shape {
 	var found []*shape
 	byKey := map[string]*shape{} // nil for keys of lines that follow
-	eachLine(files, func(_ place, _ string, tokens []token) {
-		if len(byKey) < maxShapes {
-			byKey[keyOf(tokens)] = nil
+	forEachNumberLine(files, func(_ place, _ string, tokens []token) {
+		if len(byKey) < maxLineShapes {
+			byKey[shapeKey(tokens)] = nil
 		}
 	})
-	eachLine(files, func(at place, text string, tokens []token) {
+	forEachNumberLine(files, func(at place, text string, tokens []token) {
 		whole, last := len(tokens), len(tokens)
 		for tokens[last-1].kind != numberToken {
 			last--
 		}
 		key, s, ok := "", (*shape)(nil), false
 		for n := last; n <= whole && !ok; n++ { // the shortest beginning with all numbers that is a line
-			key = keyOf(tokens[:n])
+			key = shapeKey(tokens[:n])
 			if s, ok = byKey[key]; ok {
 				tokens = tokens[:n]
 			}
@@ -73,13 +73,13 @@ func findShapes(files [][]textlog.Message) []*shape {
 			found = append(found, s)
 		}
 		s.openEnd = s.openEnd || len(tokens) < whole
-		s.add(tokens, at)
+		s.addLine(tokens, at)
 	})
 	return found
 }
 
-// eachLine calls use for each line with a number that no known format reads.
-func eachLine(files [][]textlog.Message, use func(at place, text string, tokens []token)) {
+// forEachNumberLine calls use for each line with a number that no known format reads.
+func forEachNumberLine(files [][]textlog.Message, use func(at place, text string, tokens []token)) {
 	for f, lines := range files {
 		for i, line := range lines {
 			text := strings.TrimSpace(line.Text)
@@ -94,7 +94,7 @@ func eachLine(files [][]textlog.Message, use func(at place, text string, tokens 
 	}
 }
 
-func (s *shape) add(tokens []token, at place) {
+func (s *shape) addLine(tokens []token, at place) {
 	for _, t := range tokens {
 		if t.kind == stampToken && t.clock && math.IsNaN(at.clock) {
 			at.clock = t.value
@@ -118,8 +118,8 @@ func (s *shape) add(tokens []token, at place) {
 	}
 }
 
-// keyOf returns the key of lines that differ only in their numbers and dates.
-func keyOf(tokens []token) string {
+// shapeKey returns the key of lines that differ only in their numbers and dates.
+func shapeKey(tokens []token) string {
 	var b strings.Builder
 	for _, t := range tokens {
 		switch t.kind {

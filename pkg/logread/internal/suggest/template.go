@@ -28,7 +28,7 @@ func (c *candidate) buildTemplate() Template {
 		case !kept[i], n != nil && n.as == "" && len(n.texts) < 2, x.kind == stampToken, !isPrintable(x.text):
 			parts = append(parts, "*")
 		case n != nil:
-			f := Field{Name: n.as, Example: strings.Join(n.texts, ", "), Why: n.why}
+			f := TemplateField{Name: n.as, Example: strings.Join(n.texts, ", "), Why: n.why}
 			if f.Name == "" {
 				places++
 				f.Name = fmt.Sprintf("?%d", places)

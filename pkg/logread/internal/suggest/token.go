@@ -45,9 +45,9 @@ func (t token) isMark(marks string) bool {
 // maxTokens limits the tokens of a line; the rest of a longer line is one word.
 const maxTokens = 400
 
-// timeUnit is a regular expression for a unit of time. It does not contain M, which means a million
+// timeUnitRegexp is a regular expression for a unit of time. It does not contain M, which means a million
 // in some programs.
-const timeUnit = `(?:S|SECS?|SECONDS?|MINS?|ms|msecs?|milliseconds?|us|µs|secs?|seconds?|s|mins?|minutes?|m|hrs?|hours?|h)`
+const timeUnitRegexp = `(?:S|SECS?|SECONDS?|MINS?|ms|msecs?|milliseconds?|us|µs|secs?|seconds?|s|mins?|minutes?|m|hrs?|hours?|h)`
 
 var (
 	stampPattern = regexp.MustCompile(`^(?:\x1b\[[0-9;?]*[A-Za-z]|(?:\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[/.]\d{1,2}[/.]\d{2,4}|(?:(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? )?(?:(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec) +\d{1,2}|\d{1,2} (?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)),?(?: \d{4})?)(?:[T ]+\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?: ?Z|[+-]\d{2}:?\d{2}| UTC)?(?: \d{4})?)?(?:\b|$))`)
@@ -60,7 +60,7 @@ var (
 	numberPattern  = regexp.MustCompile(`^[+-]?(?:(?i:nan|infinity|inf)\b|(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?)`)
 	listPattern    = regexp.MustCompile(`^[+-]?\d[\d.]*(?:,\d[\d.]*)+`)
 	addressPattern = regexp.MustCompile(`^(?:\d+(?:\.\d+){2,}|0x[0-9a-fA-F]+)`)
-	unitPattern    = regexp.MustCompile(`^(` + timeUnit + `)(?:[^A-Za-z0-9_/]|$)`)
+	unitPattern    = regexp.MustCompile(`^(` + timeUnitRegexp + `)(?:[^A-Za-z0-9_/]|$)`)
 	// otherUnitPattern matches an attached unit that is not one of time: 3.2it/s, 120x, 12GB.
 	otherUnitPattern = regexp.MustCompile(`^(?:[A-Za-z]+/[a-z]+|x|[KMGT]i?[Bb]|[GTW]|epochs?)(?:[^A-Za-z0-9_]|$)`)
 	// counterPattern matches a word that may be followed directly by a number, as in rank0.
@@ -112,7 +112,7 @@ func nextToken(rest string, before token, first bool, space byte) (t token, n in
 	if strings.IndexByte("+-.nNiI0123456789", rest[0]) >= 0 {
 		signed := rest[0] == '+' || rest[0] == '-'
 		if !signed || first || space != 0 || before.isMark("=:([,|{<>\"'") { // otherwise - is a hyphen
-			if t, n := numberAt(rest); n > 0 {
+			if t, n := parseNumberToken(rest); n > 0 {
 				return t, n
 			}
 		}
@@ -131,9 +131,9 @@ func nextToken(rest string, before token, first bool, space byte) (t token, n in
 	return token{kind: markToken, text: rest[:size]}, size
 }
 
-// numberAt returns the number, time, address or list of numbers at the beginning of rest and its
+// parseNumberToken returns the number, time, address or list of numbers at the beginning of rest and its
 // length, or 0.
-func numberAt(rest string) (t token, n int) {
+func parseNumberToken(rest string) (t token, n int) {
 	if m := addressPattern.FindString(rest); m != "" {
 		return token{kind: wordToken, text: m}, len(m)
 	}

@@ -16,7 +16,7 @@ type column struct {
 	field  string // empty for a metric
 	kind   fields.Kind
 	factor float64 // converts a number to the unit of the field
-	form   numberForm
+	form   numberFormat
 	unit   string // after the number in the last cell that has a unit, and its factor
 	scale  float64
 	mapped bool   // the user has mapped the column
@@ -54,7 +54,7 @@ func epochField(name string) func(*runs.Epoch) *float64 {
 type schema struct {
 	preamble
 	kind    string
-	layout  layout
+	layout  rowLayout
 	columns []column
 	at      map[string]int // index of the column of each field
 	mapped  []string       // mappings of the user that fit the table
@@ -71,7 +71,7 @@ type schema struct {
 }
 
 // newSchema assigns the columns of a table to fields. text is the text after the header.
-func newSchema(p preamble, text []byte, mappings []Mapping) *schema {
+func newSchema(p preamble, text []byte, mappings []ColumnMapping) *schema {
 	s := &schema{preamble: p, kind: tableKind, at: map[string]int{}}
 	surveys := surveyRows(p.form, p.width, text)
 	header := p.header
@@ -80,18 +80,18 @@ func newSchema(p preamble, text []byte, mappings []Mapping) *schema {
 	}
 	s.columns = make([]column, len(header))
 	for i, name := range header {
-		s.columns[i] = column{name: name, kind: fields.Number, factor: 1, form: numberForm{decimal: '.'}, toCurve: true}
+		s.columns[i] = column{name: name, kind: fields.Number, factor: 1, form: numberFormat{decimal: '.'}, toCurve: true}
 		if i < len(surveys) {
 			s.columns[i].form = surveys[i].form
 		}
 	}
 	for _, m := range mappings {
-		if i, factor := m.find(header); i >= 0 && !s.columns[i].mapped {
+		if i, factor := m.findColumn(header); i >= 0 && !s.columns[i].mapped {
 			s.mapColumn(i, m, factor)
 			s.mapped = append(s.mapped, m.String())
 		}
 	}
-	s.kind = detectKind(header)
+	s.kind = detectTableKind(header)
 	for i := range s.columns {
 		c := &s.columns[i]
 		if i < len(surveys) && !c.mapped {
@@ -105,20 +105,20 @@ func newSchema(p preamble, text []byte, mappings []Mapping) *schema {
 			s.assumed = append(s.assumed, "column "+quoteName(c.name)+": "+surveys[i].assumed)
 		}
 	}
-	s.splitRuns()
-	s.useCores(text)
+	s.splitPanelRuns()
+	s.useCoresAsWorkers(text)
 	s.layout = s.detectLayout(surveys)
 	if s.layout == rowsAreRuns && !s.rowsAreSeparateRuns(text) {
 		s.layout = unknownLayout
 	}
 	s.finishColumns()
-	s.findIndexes()
+	s.findColumnIndexes()
 	return s
 }
 
-// useCores uses a column of cores or threads as workers if the table has no other, as in measurements of
+// useCoresAsWorkers uses a column of cores or threads as workers if the table has no other, as in measurements of
 // a program on one to all cores. In a table of epochs, they must differ. Otherwise it stays a setting.
-func (s *schema) useCores(text []byte) {
+func (s *schema) useCoresAsWorkers(text []byte) {
 	i, ok := s.at[fields.Cores]
 	if !ok {
 		return
@@ -126,12 +126,12 @@ func (s *schema) useCores(text []byte) {
 	delete(s.at, fields.Cores)
 	c := &s.columns[i]
 	counts := map[string]bool{}
-	for cells, ok := range s.form.rows(text, s.width) {
+	for cells, ok := range s.form.rowsOf(text, s.width) {
 		if ok {
 			counts[string(cells[i].Text)] = true
 		}
 	}
-	if s.kind != tableKind || s.has(fields.Workers, fields.Nodes, fields.WorkersPerNode, fields.Step, fields.Timestamp) || s.has(fields.Epoch) && len(counts) < 2 {
+	if s.kind != tableKind || s.hasAnyField(fields.Workers, fields.Nodes, fields.WorkersPerNode, fields.Step, fields.Timestamp) || s.hasAnyField(fields.Epoch) && len(counts) < 2 {
 		c.field, c.kind = "", fields.Number
 		return
 	}
@@ -139,7 +139,7 @@ func (s *schema) useCores(text []byte) {
 	s.assumed = append(s.assumed, "column "+quoteName(c.name)+" is the number of workers: the table has no other")
 }
 
-func (s *schema) findIndexes() {
+func (s *schema) findColumnIndexes() {
 	indexOf := func(name string) int {
 		if i, ok := s.at[name]; ok {
 			return i
@@ -153,7 +153,7 @@ func (s *schema) findIndexes() {
 	}
 	s.numberAt = slices.IndexFunc(s.columns, func(c column) bool { return c.kind != fields.Text && c.kind != fields.Moment })
 	if s.kind != nvidiaKind { // the rows of all GPUs are one run
-		for _, name := range keyFields() {
+		for _, name := range runKeyFieldNames() {
 			if i, ok := s.at[name]; ok {
 				s.keys = append(s.keys, i)
 			}
@@ -163,13 +163,13 @@ func (s *schema) findIndexes() {
 		base, _ := splitUnit(c.name)
 		return s.kind == nvidiaKind && (base == "power.draw" || base == "power.draw.average" || base == "power.draw.instant")
 	})
-	s.hasMetric = s.has(fields.MetricName) && s.has(fields.MetricValue)
-	s.hasTotals = s.layout == rowsAreRuns || s.has(fields.TrainingSeconds, fields.WallSeconds, fields.Energy, fields.Samples)
+	s.hasMetric = s.hasAnyField(fields.MetricName) && s.hasAnyField(fields.MetricValue)
+	s.hasTotals = s.layout == rowsAreRuns || s.hasAnyField(fields.TrainingSeconds, fields.WallSeconds, fields.Energy, fields.Samples)
 }
 
 // mapColumn assigns column i to a field as the user's mapping m states. factor is the factor of the
 // unit in m, or 0 if it has none.
-func (s *schema) mapColumn(i int, m Mapping, factor float64) {
+func (s *schema) mapColumn(i int, m ColumnMapping, factor float64) {
 	c := &s.columns[i]
 	c.mapped = true
 	if s.header == nil {
@@ -206,7 +206,7 @@ func (s *schema) assignColumn(i int, survey columnSurvey) {
 			}
 		}
 	}
-	f, factor := lookUp(name, s.kind)
+	f, factor := lookUpColumn(name, s.kind)
 	if f == nil {
 		return
 	}
@@ -214,11 +214,11 @@ func (s *schema) assignColumn(i int, survey columnSurvey) {
 	switch {
 	case numeric && survey.texts > survey.numbers:
 		return // for example a column gpus with the names of the devices
-	case f.Kind == fields.Whole && survey.form == numberForm{decimal: '.'} && survey.numbers > 0 && 2*survey.whole < survey.numbers && f.Name != fields.Epoch && !(f.Name == fields.Workers && survey.numbers < 4):
+	case f.Kind == fields.Whole && survey.form == numberFormat{decimal: '.'} && survey.numbers > 0 && 2*survey.whole < survey.numbers && f.Name != fields.Epoch && !(f.Name == fields.Workers && survey.numbers < 4):
 		return
 	case f.Name == fields.Elapsed && 2*survey.large > survey.numbers:
 		f, factor = fieldNamed(fields.Timestamp), 1
-	case f.Name == fields.Run && !s.has(fields.Seed) && survey.texts == 0 && survey.numbers > 0:
+	case f.Name == fields.Run && !s.hasAnyField(fields.Seed) && survey.texts == 0 && survey.numbers > 0:
 		f = fieldNamed(fields.Seed) // repeats are numbered
 	}
 	if _, taken := s.at[f.Name]; taken && f.Name != fields.Setting {
@@ -233,14 +233,14 @@ func (s *schema) assignColumn(i int, survey columnSurvey) {
 	}
 }
 
-func (s *schema) has(names ...string) bool {
+func (s *schema) hasAnyField(names ...string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { _, ok := s.at[name]; return ok })
 }
 
 func (s *schema) finishColumns() {
 	seconds := ""
 	for _, name := range []string{fields.EpochSeconds, fields.Time, fields.TrainingTime, fields.Elapsed} {
-		if s.has(name) && seconds == "" && !(s.layout == rowsAreSteps && (name == fields.Time || name == fields.Elapsed)) && !(s.layout == rowsAreRuns && name != fields.EpochSeconds) {
+		if s.hasAnyField(name) && seconds == "" && !(s.layout == rowsAreSteps && (name == fields.Time || name == fields.Elapsed)) && !(s.layout == rowsAreRuns && name != fields.EpochSeconds) {
 			seconds = name
 		}
 	}
@@ -250,11 +250,11 @@ func (s *schema) finishColumns() {
 		c.isTime = slices.Contains([]string{fields.EpochSeconds, fields.Time, fields.Elapsed, fields.TrainingTime, fields.StepSeconds, fields.SamplesPerSecond, fields.ValSeconds, fields.TrainingSeconds, fields.WallSeconds}, c.field)
 		switch {
 		case c.unused != "":
-		case i >= maxColumns:
+		case i >= maxTableColumns:
 			c.unused = "the table has too many columns"
 		case c.name == "" && c.field == "":
 			c.unused = "the column has no name"
-		case slices.Contains(propertyFields(), c.field):
+		case slices.Contains(unmeasuredFieldNames(), c.field):
 		case s.kind == joblogKind && c.field == "" && !c.mapped:
 			if c.name != "Signal" { // part of the status
 				c.unused = "the job's number, or bytes that GNU parallel transferred"
@@ -271,19 +271,19 @@ func (s *schema) finishColumns() {
 			c.toCurve = s.layout == rowsAreSteps || s.layout == rowsAreMoments || c.epoch == nil && (s.layout == rowsAreEpochs || c.point)
 			c.setting = c.epoch == nil && !c.toCurve
 		}
-		c.plain = c.unused == "" && c.kind != fields.Text && c.kind != fields.Moment && c.form == numberForm{decimal: '.'} && !c.empty
+		c.plain = c.unused == "" && c.kind != fields.Text && c.kind != fields.Moment && c.form == numberFormat{decimal: '.'} && !c.empty
 		if c.setting || c.toCurve || c.epoch != nil || c.field == fields.Elapsed {
 			s.stored = append(s.stored, i)
 		}
 	}
-	if (s.layout == rowsAreRuns || s.layout == rowsAreEpochs) && s.kind == tableKind && s.has(fields.Workers, fields.Series, fields.Study) {
+	if (s.layout == rowsAreRuns || s.layout == rowsAreEpochs) && s.kind == tableKind && s.hasAnyField(fields.Workers, fields.Series, fields.Study) {
 		s.kind = resultsTableKind
 	}
 }
 
-// propertyFields returns the names of fields that are not measured values, or are values of the
+// unmeasuredFieldNames returns the names of fields that are not measured values, or are values of the
 // complete run. tableReader accesses these fields by name.
-func propertyFields() []string {
+func unmeasuredFieldNames() []string {
 	return []string{
 		fields.Epoch, fields.Step, fields.Rank, fields.Workers, fields.Nodes, fields.WorkersPerNode, fields.Seed, fields.Batch, fields.GlobalBatch, fields.Samples,
 		fields.Spread, fields.ExitCode, fields.TrainingSeconds, fields.WallSeconds, fields.SummedSeconds, fields.Energy, fields.Timestamp, fields.Study, fields.Series, fields.Model,

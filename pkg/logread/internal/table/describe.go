@@ -10,11 +10,11 @@ import (
 	"lockstep/pkg/logread/internal/fields"
 )
 
-// GeneralKind is the kind of a table that no known program wrote.
-const GeneralKind = tableKind
+// GeneralTableKind is the kind of a table that no known program wrote.
+const GeneralTableKind = tableKind
 
 // IsReadable reports whether a file that begins with head is read as a table.
-func IsReadable(head []byte, mappings []Mapping) bool { return isTable(mappings)("", head) }
+func IsReadable(head []byte, mappings []ColumnMapping) bool { return isTable(mappings)("", head) }
 
 // HasKnownHeader reports whether head begins a readable table whose header is known from a program
 // or names the column with the epoch or step number.
@@ -23,7 +23,7 @@ func HasKnownHeader(head []byte) bool {
 	if !ok {
 		return false
 	}
-	s := newSchema(p, completeLines(afterLines(head, p.lines)), nil)
+	s := newSchema(p, completeLines(skipLines(head, p.lines)), nil)
 	return s.layout != unknownLayout && (s.kind != tableKind || slices.ContainsFunc(s.columns, func(c column) bool {
 		return c.name != "" && (c.field == fields.Epoch || c.field == fields.Step)
 	}))
@@ -42,12 +42,12 @@ type ColumnInfo struct {
 // DescribeColumns describes the columns of the table that begins with text. It returns nil if text
 // is not a table with a header and at least two rows, if many lines have a different number of
 // cells than the header, or if fewer than half of the columns contain numbers.
-func DescribeColumns(text []byte, mappings []Mapping) []ColumnInfo {
+func DescribeColumns(text []byte, mappings []ColumnMapping) []ColumnInfo {
 	p, ok := parsePreamble(text, nil)
-	if !ok || p.header == nil || p.width > maxColumns {
+	if !ok || p.header == nil || p.width > maxTableColumns {
 		return nil
 	}
-	text = completeLines(afterLines(text, p.lines))
+	text = completeLines(skipLines(text, p.lines))
 	s := newSchema(p, text, mappings)
 	columns := make([]ColumnInfo, len(s.columns))
 	for i := range s.columns {
@@ -55,14 +55,14 @@ func DescribeColumns(text []byte, mappings []Mapping) []ColumnInfo {
 	}
 	texts := make([]int, len(columns))
 	rows, others := 0, 0
-	for cells, ok := range p.form.rows(text, len(columns)) {
+	for cells, ok := range p.form.rowsOf(text, len(columns)) {
 		if !ok {
 			others++
 			continue
 		}
 		rows++
 		for i, cell := range cells {
-			columns[i].add(&s.columns[i], cell.Text, &texts[i])
+			columns[i].addCell(&s.columns[i], cell.Text, &texts[i])
 		}
 	}
 	numbers := 0
@@ -78,7 +78,7 @@ func DescribeColumns(text []byte, mappings []Mapping) []ColumnInfo {
 	return columns
 }
 
-func (c *ColumnInfo) add(column *column, cell []byte, texts *int) {
+func (c *ColumnInfo) addCell(column *column, cell []byte, texts *int) {
 	if c.First == "" {
 		c.First = strings.ToValidUTF8(string(cell), "\ufffd")
 	}
@@ -102,11 +102,11 @@ func HeaderNames(head []byte) []string {
 	return p.header
 }
 
-// DescribeUnknown returns the quoted column names of a table that no format reads, or "" if head
+// DescribeUnknownTable returns the quoted column names of a table that no format reads, or "" if head
 // begins no table, or if no name can be shown.
-func DescribeUnknown(head []byte) string {
+func DescribeUnknownTable(head []byte) string {
 	p, ok := parsePreamble(head, nil)
-	if !ok || p.width > maxColumns {
+	if !ok || p.width > maxTableColumns {
 		return ""
 	}
 	if p.header == nil {

@@ -11,9 +11,9 @@ import (
 	"lockstep/pkg/logread/internal/scan"
 )
 
-// tableForm is how a table is written: the delimiter of its cells (a blank stands for several), whether
+// tableSyntax is how a table is written: the delimiter of its cells (a blank stands for several), whether
 // each row has a bar at both ends, and whether it begins with a number that has no name in the header.
-type tableForm struct {
+type tableSyntax struct {
 	delimiter byte
 	bars      bool
 	numbered  bool
@@ -21,8 +21,8 @@ type tableForm struct {
 
 var errBars = errors.New("the row has no bar at its beginning or at its end: it is torn")
 
-// split appends the cells of a line to cells, without blanks at their ends and without quotes.
-func (f tableForm) split(cells []scan.Cell, line []byte) ([]scan.Cell, error) {
+// splitCells appends the cells of a line to cells, without blanks at their ends and without quotes.
+func (f tableSyntax) splitCells(cells []scan.Cell, line []byte) ([]scan.Cell, error) {
 	if f.delimiter == ' ' {
 		words := bytes.Fields(line)
 		if f.numbered && len(words) > 0 && line[0] != ' ' {
@@ -35,7 +35,7 @@ func (f tableForm) split(cells []scan.Cell, line []byte) ([]scan.Cell, error) {
 		return cells, nil
 	}
 	if f.bars {
-		if !hasBars(line) {
+		if !hasBarsAtEnds(line) {
 			return cells, errBars
 		}
 		line = bytes.TrimSpace(line)
@@ -44,9 +44,9 @@ func (f tableForm) split(cells []scan.Cell, line []byte) ([]scan.Cell, error) {
 	return scan.AppendCells(cells, line, f.delimiter, true)
 }
 
-// rows iterates over the cells of the rows in a text, and whether their number is width. The cells
+// rowsOf iterates over the cells of the rows in a text, and whether their number is width. The cells
 // are valid until the next row.
-func (f tableForm) rows(text []byte, width int) iter.Seq2[[]scan.Cell, bool] {
+func (f tableSyntax) rowsOf(text []byte, width int) iter.Seq2[[]scan.Cell, bool] {
 	return func(yield func([]scan.Cell, bool) bool) {
 		var cells []scan.Cell
 		for line := range bytes.Lines(text) {
@@ -55,7 +55,7 @@ func (f tableForm) rows(text []byte, width int) iter.Seq2[[]scan.Cell, bool] {
 				continue
 			}
 			var err error
-			cells, err = f.split(cells[:0], line)
+			cells, err = f.splitCells(cells[:0], line)
 			if !yield(cells, err == nil && len(cells) == width) {
 				return
 			}
@@ -63,7 +63,7 @@ func (f tableForm) rows(text []byte, width int) iter.Seq2[[]scan.Cell, bool] {
 	}
 }
 
-func hasBars(line []byte) bool {
+func hasBarsAtEnds(line []byte) bool {
 	line = bytes.TrimSpace(line)
 	return len(line) > 1 && line[0] == '|' && line[len(line)-1] == '|'
 }
@@ -84,23 +84,23 @@ func isDividerLine(line []byte) bool {
 	return dashes >= 3 && (bytes.IndexByte(line, '|') >= 0 || bytes.IndexByte(line, '+') >= 0)
 }
 
-func (f tableForm) isDivider(line []byte) bool { return f.delimiter == '|' && isDividerLine(line) }
+func (f tableSyntax) isDivider(line []byte) bool { return f.delimiter == '|' && isDividerLine(line) }
 
-// detectForm returns the form of a table from its header and following lines. It chooses the
+// detectTableSyntax returns the form of a table from its header and following lines. It chooses the
 // delimiter of the header with which most lines have as many cells as the header. ok is false if
 // the header has no delimiter.
-func detectForm(header []byte, lines [][]byte) (f tableForm, ok bool) {
+func detectTableSyntax(header []byte, lines [][]byte) (f tableSyntax, ok bool) {
 	best, bestCells := -1, 0
 	var cells, row []scan.Cell
 	for _, d := range []byte{',', ';', '\t', '|'} {
-		tried := tableForm{delimiter: d, bars: d == '|' && hasBars(header)}
+		tried := tableSyntax{delimiter: d, bars: d == '|' && hasBarsAtEnds(header)}
 		var err error
-		if cells, err = tried.split(cells[:0], header); err != nil || len(cells) < 2 {
+		if cells, err = tried.splitCells(cells[:0], header); err != nil || len(cells) < 2 {
 			continue
 		}
 		good := 0
 		for _, line := range lines {
-			if row, err = tried.split(row[:0], line); err == nil && len(row) == len(cells) {
+			if row, err = tried.splitCells(row[:0], line); err == nil && len(row) == len(cells) {
 				good++
 			}
 		}
@@ -109,20 +109,20 @@ func detectForm(header []byte, lines [][]byte) (f tableForm, ok bool) {
 		}
 	}
 	if best < 0 {
-		return detectBlankForm(header, lines)
+		return detectBlankSyntax(header, lines)
 	}
 	return f, true
 }
 
-// detectBlankForm determines the form of a table whose cells are separated by blanks. Its lines are
+// detectBlankSyntax determines the form of a table whose cells are separated by blanks. Its lines are
 // numbers without a header, or a table of numbers as pandas prints it:
 //
 //	   epoch  loss
 //	0      1   0.5
 //	1      2   0.4
-func detectBlankForm(header []byte, lines [][]byte) (f tableForm, ok bool) {
+func detectBlankSyntax(header []byte, lines [][]byte) (f tableSyntax, ok bool) {
 	f.delimiter = ' '
-	if isNumbers(header) {
+	if isNumberRow(header) {
 		return f, true
 	}
 	names := bytes.Fields(header)
@@ -135,7 +135,7 @@ func detectBlankForm(header []byte, lines [][]byte) (f tableForm, ok bool) {
 	}
 	width := len(bytes.Fields(rows[0]))
 	for i, row := range rows {
-		if torn := i > 1 && i == len(rows)-1; !torn && (!isNumbers(row) || len(bytes.Fields(row)) != width) {
+		if torn := i > 1 && i == len(rows)-1; !torn && (!isNumberRow(row) || len(bytes.Fields(row)) != width) {
 			return f, false
 		}
 		f.numbered = width == len(names)+1 && scan.IsDigit(row[0])
@@ -149,13 +149,13 @@ func isTableSize(line []byte) bool {
 	return len(line) > 0 && line[0] == '[' && bytes.HasSuffix(line, []byte(" columns]"))
 }
 
-// isNumbers reports whether a line is at least two numbers, separated by blanks.
-func isNumbers(line []byte) bool {
+// isNumberRow reports whether a line is at least two numbers, separated by blanks.
+func isNumberRow(line []byte) bool {
 	words := bytes.Fields(line)
 	return len(words) > 1 && !slices.ContainsFunc(words, func(w []byte) bool { return !looksNumeric(w) })
 }
 
-type numberForm struct {
+type numberFormat struct {
 	decimal byte // point or comma
 	group   byte // separator of thousands; 0: none
 }
@@ -177,12 +177,12 @@ func isUnmeasured(cell []byte) bool {
 	return false
 }
 
-func (n numberForm) parse(cell []byte) (v float64, ok bool) {
+func (n numberFormat) parse(cell []byte) (v float64, ok bool) {
 	if n.decimal == '.' && n.group == 0 {
 		return scan.ParseFloat(cell)
 	}
 	if n.group != 0 && bytes.IndexByte(cell, n.group) >= 0 {
-		if !hasGroups(cell, n) {
+		if !hasThousandsGroups(cell, n) {
 			return 0, false
 		}
 		cell = bytes.ReplaceAll(cell, []byte{n.group}, nil)
@@ -193,8 +193,8 @@ func (n numberForm) parse(cell []byte) (v float64, ok bool) {
 	return scan.ParseFloat(cell)
 }
 
-// hasGroups reports whether the separators in the whole part of a number separate three digits each.
-func hasGroups(cell []byte, n numberForm) bool {
+// hasThousandsGroups reports whether the separators in the whole part of a number separate three digits each.
+func hasThousandsGroups(cell []byte, n numberFormat) bool {
 	whole, _, _ := bytes.Cut(bytes.TrimLeft(cell, "+-"), []byte{n.decimal})
 	for i, part := range bytes.Split(whole, []byte{n.group}) {
 		if i == 0 && (len(part) < 1 || len(part) > 3) || i > 0 && len(part) != 3 {
@@ -234,7 +234,7 @@ func unitFactor(kind fields.Kind, unit string) (factor float64, ok bool) {
 
 // parseMeasurement parses a number with an optional unit. If kind is fields.Seconds, it also parses
 // durations such as 1:02:03 or "1 day, 2:03:04". A number without a unit is multiplied by factor.
-func (n numberForm) parseMeasurement(kind fields.Kind, factor float64, cell []byte) (v float64, ok bool) {
+func (n numberFormat) parseMeasurement(kind fields.Kind, factor float64, cell []byte) (v float64, ok bool) {
 	if v, ok = n.parse(cell); ok {
 		return v * factor, true
 	}

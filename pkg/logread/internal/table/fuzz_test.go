@@ -7,9 +7,9 @@ import (
 )
 
 func FuzzReadLightning(f *testing.F) {
-	recordtest.AddSeeds(f, "lightning/version_0/metrics.csv")
+	recordtest.AddFuzzSeeds(f, "lightning/version_0/metrics.csv")
 	f.Fuzz(func(t *testing.T, text []byte) {
-		recordtest.CheckFormat(t, Format(nil), "metrics.csv", text)
+		recordtest.ReadAndCheckFormat(t, Format(nil), "metrics.csv", text)
 	})
 }
 
@@ -28,7 +28,7 @@ func FuzzReadTable(f *testing.F) {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		parts, _ := recordtest.CheckFormat(t, Format(nil), "typed.csv", text)
+		parts, _ := recordtest.ReadAndCheckFormat(t, Format(nil), "typed.csv", text)
 		for _, p := range parts {
 			if p.Run.Kind == "" {
 				t.Errorf("run without a kind: %+v", p.Run.Info)
@@ -54,7 +54,7 @@ func FuzzMappings(f *testing.F) {
 		}
 		for _, format := range append(MappedFormats(mappings), Format(mappings)) {
 			format.Recognizes("a.csv", text)
-			recordtest.CheckFormat(t, format, "a.csv", text)
+			recordtest.ReadAndCheckFormat(t, format, "a.csv", text)
 		}
 	})
 }

@@ -35,30 +35,30 @@ const (
 )
 
 // isTable returns a function that reports whether a file begins like a table with a known column.
-func isTable(mappings []Mapping) func(string, []byte) bool {
+func isTable(mappings []ColumnMapping) func(string, []byte) bool {
 	return func(_ string, head []byte) bool {
 		p, ok := parsePreamble(head, mappings)
-		return ok && p.namesField(mappings) && newSchema(p, completeLines(afterLines(head, p.lines)), mappings).layout != unknownLayout
+		return ok && p.namesField(mappings) && newSchema(p, completeLines(skipLines(head, p.lines)), mappings).layout != unknownLayout
 	}
 }
 
 // hasMappedColumn returns a function that reports whether a file begins like a table with a
 // column that the user has mapped.
-func hasMappedColumn(mappings []Mapping) func(string, []byte) bool {
+func hasMappedColumn(mappings []ColumnMapping) func(string, []byte) bool {
 	return func(_ string, head []byte) bool {
 		p, ok := parsePreamble(head, mappings)
-		return ok && len(newSchema(p, afterLines(head, p.lines), mappings).mapped) > 0
+		return ok && len(newSchema(p, skipLines(head, p.lines), mappings).mapped) > 0
 	}
 }
 
-func afterLines(text []byte, n int) []byte {
+func skipLines(text []byte, n int) []byte {
 	for range n {
 		_, text, _ = bytes.Cut(text, []byte("\n"))
 	}
 	return text
 }
 
-func readTable(mappings []Mapping) func(context.Context, *record.Input) ([]*record.Part, error) {
+func readTable(mappings []ColumnMapping) func(context.Context, *record.Input) ([]*record.Part, error) {
 	return func(_ context.Context, in *record.Input) ([]*record.Part, error) {
 		return newTableReader(in, mappings).read()
 	}
@@ -68,7 +68,7 @@ type tableReader struct {
 	*schema
 	in       *record.Input
 	l        *scan.LineReader
-	mappings []Mapping
+	mappings []ColumnMapping
 
 	cells   []scan.Cell // of the current row
 	place   rowPosition // of the current row
@@ -101,7 +101,7 @@ type cellMetric struct {
 	factor float64
 }
 
-func newTableReader(in *record.Input, mappings []Mapping) *tableReader {
+func newTableReader(in *record.Input, mappings []ColumnMapping) *tableReader {
 	return &tableReader{in: in, mappings: mappings, byKey: map[string]*tableRun{}, ranks: map[string]int{}, metrics: map[string]cellMetric{}, lastDecimals: -1}
 }
 
@@ -119,7 +119,7 @@ func (t *tableReader) surveyTable() error {
 	if err == nil {
 		const longestNumber = 64
 		rest := func(r io.ReaderAt) io.Reader { return io.NewSectionReader(r, int64(n-longestNumber), markSurveyBytes) }
-		if p, ok := parsePreamble(text, t.mappings); ok && (p.form.delimiter != ',' || bytes.IndexByte(afterLines(text, p.lines), '"') >= 0) && (t.in.ReaderAt == nil || mayHaveLocalizedNumbers(rest(t.in.ReaderAt))) {
+		if p, ok := parsePreamble(text, t.mappings); ok && (p.form.delimiter != ',' || bytes.IndexByte(skipLines(text, p.lines), '"') >= 0) && (t.in.ReaderAt == nil || mayHaveLocalizedNumbers(rest(t.in.ReaderAt))) {
 			all := bytes.NewBuffer(make([]byte, 0, n+int(min(t.in.Size, markSurveyBytes))+bytes.MinRead))
 			all.Write(text)
 			if _, err = all.ReadFrom(io.LimitReader(t.in.Reader, markSurveyBytes)); all.Len() < n+markSurveyBytes && err == nil {
@@ -138,7 +138,7 @@ func (t *tableReader) surveyTable() error {
 	if !ok {
 		return record.ErrUnknownFormat
 	}
-	rows := afterLines(surveyed, p.lines)
+	rows := skipLines(surveyed, p.lines)
 	if err == nil || len(surveyed) < len(text) { // the last line continues
 		rows = completeLines(rows)
 	}
@@ -151,8 +151,8 @@ func (t *tableReader) surveyTable() error {
 	for _, a := range t.assumed {
 		t.in.Report.AddAssumption("%s", a)
 	}
-	if t.width > maxColumns {
-		t.in.AddProblem(t.lines, "the table has %d columns; only the first %d are used", t.width, maxColumns)
+	if t.width > maxTableColumns {
+		t.in.AddProblem(t.lines, "the table has %d columns; only the first %d are used", t.width, maxTableColumns)
 	}
 	t.values, t.present = make([]float64, len(t.columns)), make([]bool, len(t.columns))
 	return nil
@@ -252,10 +252,10 @@ func (t *tableReader) readLine(l *scan.LineReader, line []byte) {
 // splitRow splits a line into t.cells. A cell in quotes may continue on the next lines.
 func (t *tableReader) splitRow(line []byte) error {
 	var err error
-	t.cells, err = t.form.split(t.cells[:0], line)
+	t.cells, err = t.form.splitCells(t.cells[:0], line)
 	if err != nil {
-		row, lines := t.l.JoinRow(line, func(row []byte) error { _, err := t.form.split(nil, row); return err }, err)
-		if cells, again := t.form.split(nil, row); lines > 0 && again == nil && len(cells) == len(t.columns) {
+		row, lines := t.l.JoinRow(line, func(row []byte) error { _, err := t.form.splitCells(nil, row); return err }, err)
+		if cells, again := t.form.splitCells(nil, row); lines > 0 && again == nil && len(cells) == len(t.columns) {
 			t.cells, err = cells, nil
 			t.in.SkipLines(t.l, lines)
 		}
@@ -316,10 +316,10 @@ func (t *tableReader) isTorn() bool {
 	if t.kind == lightningKind || len(last) == 0 && (t.lastDecimals >= 0 || t.rows == 0) {
 		return true
 	}
-	return t.lastDecimals >= 3 && len(last) > 0 && scan.IsDigit(last[len(last)-1]) && decimals(cell) < t.lastDecimals
+	return t.lastDecimals >= 3 && len(last) > 0 && scan.IsDigit(last[len(last)-1]) && countDecimals(cell) < t.lastDecimals
 }
 
-func decimals(c *scan.Cell) int {
+func countDecimals(c *scan.Cell) int {
 	i := bytes.IndexByte(c.Text, '.')
 	if c.Length < len(c.Text) { // a comma may be the decimal mark
 		i = max(bytes.LastIndexByte(c.Text, '.'), bytes.LastIndexByte(c.Text, ','))
@@ -331,13 +331,13 @@ func decimals(c *scan.Cell) int {
 }
 
 // Format returns the format of tables with at least one known column. mappings are the user's.
-func Format(mappings []Mapping) record.Format {
+func Format(mappings []ColumnMapping) record.Format {
 	return record.Format{Name: tableKind, Recognizes: isTable(mappings), Read: readTable(mappings)}
 }
 
 // MappedFormats returns the format of tables with a column that the user has mapped, which precedes
 // the formats of known programs, or nil without mappings.
-func MappedFormats(mappings []Mapping) []record.Format {
+func MappedFormats(mappings []ColumnMapping) []record.Format {
 	if len(mappings) == 0 {
 		return nil
 	}

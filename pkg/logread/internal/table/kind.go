@@ -21,7 +21,7 @@ const (
 	tensorBoardKind  = "TensorBoard export"
 )
 
-func detectKind(header []string) string {
+func detectTableKind(header []string) string {
 	has := func(names ...string) bool {
 		return !slices.ContainsFunc(names, func(name string) bool { return !slices.Contains(header, name) })
 	}
@@ -58,7 +58,7 @@ func isPanelExport(header []string) bool {
 	return !slices.ContainsFunc(header[1:], func(name string) bool { return !strings.Contains(name, " - ") })
 }
 
-func (s *schema) splitRuns() {
+func (s *schema) splitPanelRuns() {
 	if !isPanelExport(s.header) {
 		return
 	}
@@ -79,19 +79,19 @@ func (s *schema) splitRuns() {
 	}
 }
 
-type layout uint8
+type rowLayout uint8
 
 const (
-	unknownLayout  layout = iota
-	rowsAreSteps          // values at a step; most cells may be empty
-	rowsAreEpochs         // an epoch, which a column numbers or the order of the rows
-	rowsAreRuns           // the measurements of a complete run
-	rowsAreMoments        // values at a time
+	unknownLayout  rowLayout = iota
+	rowsAreSteps             // values at a step; most cells may be empty
+	rowsAreEpochs            // an epoch, which a column numbers or the order of the rows
+	rowsAreRuns              // the measurements of a complete run
+	rowsAreMoments           // values at a time
 )
 
-// measuredFields returns measured values. A table must have one of them, unless a column numbers
+// measuredFieldNames returns measured values. A table must have one of them, unless a column numbers
 // the epochs or steps.
-func measuredFields() []string {
+func measuredFieldNames() []string {
 	return []string{
 		fields.EpochSeconds, fields.Elapsed, fields.Time, fields.TrainingTime, fields.SamplesPerSecond, fields.TrainLoss, fields.ValLoss, fields.IoU, fields.Dice,
 		fields.Accuracy, fields.ValAccuracy, fields.TrainingSeconds, fields.WallSeconds, fields.SummedSeconds, fields.StepSeconds, fields.Energy,
@@ -99,7 +99,7 @@ func measuredFields() []string {
 }
 
 // detectLayout returns the layout of the table, or unknownLayout.
-func (s *schema) detectLayout(surveys []columnSurvey) layout {
+func (s *schema) detectLayout(surveys []columnSurvey) rowLayout {
 	counters := []string{fields.Epoch, fields.Step, fields.Timestamp, fields.Elapsed, fields.Rank, fields.Seed}
 	numbers := 0 // columns of numbers that are not counters
 	for i := range s.columns {
@@ -108,31 +108,31 @@ func (s *schema) detectLayout(surveys []columnSurvey) layout {
 		}
 	}
 	mapped := slices.ContainsFunc(s.columns, func(c column) bool { return c.mapped })
-	measured := s.has(measuredFields()...) || mapped && numbers > 0
-	identity := s.has(fields.Workers, fields.Nodes, fields.Series, fields.Model, fields.Run, fields.Batch, fields.GlobalBatch, fields.Study)
+	measured := s.hasAnyField(measuredFieldNames()...) || mapped && numbers > 0
+	identity := s.hasAnyField(fields.Workers, fields.Nodes, fields.Series, fields.Model, fields.Run, fields.Batch, fields.GlobalBatch, fields.Study)
 	switch {
 	case s.header == nil && !mapped:
 		return unknownLayout
 	case s.kind == joblogKind:
 		return rowsAreRuns
 	case s.kind == nvidiaKind:
-		if s.has(fields.Timestamp) {
+		if s.hasAnyField(fields.Timestamp) {
 			return rowsAreMoments
 		}
 		return unknownLayout
-	case (s.kind == mlflowTableKind || s.kind == wandbKind) && s.has(fields.Run) && !s.has(fields.MetricValue) && !s.has(fields.Timestamp):
+	case (s.kind == mlflowTableKind || s.kind == wandbKind) && s.hasAnyField(fields.Run) && !s.hasAnyField(fields.MetricValue) && !s.hasAnyField(fields.Timestamp):
 		return rowsAreRuns
-	case s.has(fields.Step) && numbers > 0:
+	case s.hasAnyField(fields.Step) && numbers > 0:
 		return rowsAreSteps
-	case s.has(fields.Epoch) && (numbers > 0 || s.has(fields.Elapsed)):
+	case s.hasAnyField(fields.Epoch) && (numbers > 0 || s.hasAnyField(fields.Elapsed)):
 		return rowsAreEpochs
-	case identity && measured && (s.has(fields.Workers, fields.Nodes) || s.has(fields.EpochSeconds, fields.SamplesPerSecond, fields.Time, fields.TrainingTime, fields.WallSeconds, fields.TrainingSeconds)):
+	case identity && measured && (s.hasAnyField(fields.Workers, fields.Nodes) || s.hasAnyField(fields.EpochSeconds, fields.SamplesPerSecond, fields.Time, fields.TrainingTime, fields.WallSeconds, fields.TrainingSeconds)):
 		return rowsAreRuns
-	case identity && s.has(fields.Started) && s.has(fields.Ended):
+	case identity && s.hasAnyField(fields.Started) && s.hasAnyField(fields.Ended):
 		return rowsAreRuns
-	case s.kind == wandbKind && s.has(fields.Timestamp, fields.Elapsed) && numbers > 0, s.has(fields.Timestamp) && measured:
+	case s.kind == wandbKind && s.hasAnyField(fields.Timestamp, fields.Elapsed) && numbers > 0, s.hasAnyField(fields.Timestamp) && measured:
 		return rowsAreMoments
-	case s.has(fields.TrainLoss, fields.ValLoss, fields.Accuracy, fields.ValAccuracy) || mapped && measured:
+	case s.hasAnyField(fields.TrainLoss, fields.ValLoss, fields.Accuracy, fields.ValAccuracy) || mapped && measured:
 		return s.layoutWithoutCounter(surveys)
 	}
 	return unknownLayout
@@ -141,7 +141,7 @@ func (s *schema) detectLayout(surveys []columnSurvey) layout {
 // layoutWithoutCounter returns the layout of a table of measured values without an epoch or step
 // column: one row per epoch, or unknownLayout if a column contains text. A first column of whole
 // numbers without a name, which is pandas' index, numbers the epochs.
-func (s *schema) layoutWithoutCounter(surveys []columnSurvey) layout {
+func (s *schema) layoutWithoutCounter(surveys []columnSurvey) rowLayout {
 	for i := range s.columns {
 		if c := &s.columns[i]; c.kind == fields.Text && surveys[min(i, len(surveys)-1)].texts > 0 {
 			return unknownLayout
@@ -158,19 +158,19 @@ func (s *schema) layoutWithoutCounter(surveys []columnSurvey) layout {
 // number of workers, or measures complete runs. It returns false if the rows may be epochs: an unknown
 // column numbers the rows of each run anew, or several rows have the same seed. text follows the header.
 func (s *schema) rowsAreSeparateRuns(text []byte) bool {
-	if slices.Contains([]string{joblogKind, wandbKind, mlflowTableKind}, s.kind) || s.has(fields.Trial) {
+	if slices.Contains([]string{joblogKind, wandbKind, mlflowTableKind}, s.kind) || s.hasAnyField(fields.Trial) {
 		return true
 	}
 	counters := s.unknownCounters()
 	groups := map[string]*rowGroup{}
 	rows := 0
-	for cells, ok := range s.form.rows(text, s.width) {
+	for cells, ok := range s.form.rowsOf(text, s.width) {
 		if !ok {
 			continue
 		}
 		rows++
 		var key []byte
-		for _, name := range keyFields() {
+		for _, name := range runKeyFieldNames() {
 			if i, ok := s.at[name]; ok {
 				key = append(append(key, cells[i].Text...), 0)
 			}
@@ -180,7 +180,7 @@ func (s *schema) rowsAreSeparateRuns(text []byte) bool {
 			group = &rowGroup{counts: make([]float64, len(counters)), rising: make([]bool, len(counters))}
 			groups[string(key)] = group
 		}
-		group.add(s, counters, cells)
+		group.addRow(s, counters, cells)
 	}
 	if len(groups) == rows {
 		return true
@@ -190,10 +190,10 @@ func (s *schema) rowsAreSeparateRuns(text []byte) bool {
 			return false
 		}
 	}
-	if len(groups) > 1 && !s.has(fields.Run, fields.Seed) { // several rows of one seed are not repeats
+	if len(groups) > 1 && !s.hasAnyField(fields.Run, fields.Seed) { // several rows of one seed are not repeats
 		return true
 	}
-	return s.has(fields.WallSeconds, fields.TrainingSeconds, fields.Energy, fields.Status, fields.Started, fields.Ended, fields.Command)
+	return s.hasAnyField(fields.WallSeconds, fields.TrainingSeconds, fields.Energy, fields.Status, fields.Started, fields.Ended, fields.Command)
 }
 
 func (s *schema) mapsRunTime() bool {
@@ -206,7 +206,7 @@ func (s *schema) mapsRunTime() bool {
 func (s *schema) unknownCounters() []int {
 	var counters []int
 	for i := range s.columns {
-		if c := &s.columns[i]; c.field == "" && !c.mapped && c.kind != fields.Text && i < maxColumns {
+		if c := &s.columns[i]; c.field == "" && !c.mapped && c.kind != fields.Text && i < maxTableColumns {
 			counters = append(counters, i)
 		}
 	}
@@ -220,7 +220,7 @@ type rowGroup struct {
 	rising []bool    // each number is that of the row before plus one
 }
 
-func (g *rowGroup) add(s *schema, counters []int, cells []scan.Cell) {
+func (g *rowGroup) addRow(s *schema, counters []int, cells []scan.Cell) {
 	for k, i := range counters {
 		v, ok := s.columns[i].form.parse(cells[i].Text)
 		g.rising[k] = ok && v == float64(int64(v)) && (g.rows == 0 || g.rising[k] && v == g.counts[k]+1)

@@ -9,25 +9,25 @@ import (
 
 // namesField reports whether the header alone shows the kind of the table or the field of a column.
 // Only then does isTable survey the rows: the lines of most logs have commas and could be a table.
-func (p preamble) namesField(mappings []Mapping) bool {
+func (p preamble) namesField(mappings []ColumnMapping) bool {
 	header := p.header
 	if header == nil {
 		header = make([]string, p.width)
 	}
-	isMapped := func(m Mapping) bool {
-		i, _ := m.find(header)
+	isMapped := func(m ColumnMapping) bool {
+		i, _ := m.findColumn(header)
 		return i >= 0
 	}
 	isKnown := func(name string) bool {
-		f, _ := lookUp(name, tableKind)
+		f, _ := lookUpColumn(name, tableKind)
 		return f != nil
 	}
-	return detectKind(header) != tableKind || slices.ContainsFunc(mappings, isMapped) || slices.ContainsFunc(header, isKnown)
+	return detectTableKind(header) != tableKind || slices.ContainsFunc(mappings, isMapped) || slices.ContainsFunc(header, isKnown)
 }
 
-// lookUp returns the field of a column's name in a table of the given kind, or nil, and the factor
+// lookUpColumn returns the field of a column's name in a table of the given kind, or nil, and the factor
 // of the unit in the name.
-func lookUp(name, kind string) (f *fields.Field, factor float64) {
+func lookUpColumn(name, kind string) (f *fields.Field, factor float64) {
 	base, unit := splitUnit(name)
 	key := fields.Normalize(base)
 	if f, known := lookUpWithBrackets(key, fields.Normalize(unit)); known {

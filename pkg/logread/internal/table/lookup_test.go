@@ -35,9 +35,9 @@ func TestTablesAreRecognizedByHeader(t *testing.T) {
 			known = names[:13] // few fields
 		}
 		text := []byte(pick(known, width) + "\n" + pick(cells, width) + "\n" + pick(cells, width) + "\n")
-		for _, m := range [][]Mapping{nil, mappings} {
+		for _, m := range [][]ColumnMapping{nil, mappings} {
 			p, ok := parsePreamble(text, nil)
-			want := ok && newSchema(p, completeLines(afterLines(text, p.lines)), m).layout != unknownLayout
+			want := ok && newSchema(p, completeLines(skipLines(text, p.lines)), m).layout != unknownLayout
 			if got := isTable(m)("a.csv", text); got != want {
 				t.Fatalf("mappings %v: got %v, want %v:\n%s", m, got, want, text)
 			}

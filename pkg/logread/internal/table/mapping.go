@@ -10,8 +10,8 @@ import (
 	"lockstep/pkg/logread/internal/fields"
 )
 
-// Mapping assigns a column to a field. It takes precedence over synonyms.
-type Mapping struct {
+// ColumnMapping assigns a column to a field. It takes precedence over synonyms.
+type ColumnMapping struct {
 	Field    string // one of FieldNames, or the name of a metric
 	Column   string // name in the header
 	position int    // number of the column from 1, if Column is a number; otherwise 0
@@ -20,7 +20,7 @@ type Mapping struct {
 }
 
 // String returns the mapping in the syntax of ParseMappings.
-func (m Mapping) String() string {
+func (m ColumnMapping) String() string {
 	if strings.Contains(m.Column, ",") {
 		return m.Field + `="` + m.Column + `"`
 	}
@@ -31,8 +31,8 @@ func (m Mapping) String() string {
 // name in the header, in double quotes if it contains a comma, or by its position from 1. A unit
 // may follow, as in seconds=epoch_time:ms. A field that is not one of FieldNames is a metric,
 // unless it resembles one of them.
-func ParseMappings(texts []string) ([]Mapping, error) {
-	var all []Mapping
+func ParseMappings(texts []string) ([]ColumnMapping, error) {
+	var all []ColumnMapping
 	for _, text := range texts {
 		for rest := text + ","; rest != ""; {
 			var item string
@@ -41,7 +41,7 @@ func ParseMappings(texts []string) ([]Mapping, error) {
 			if err != nil {
 				return nil, fmt.Errorf("parse columns %q: %w; the fields are %s, and any other name is a metric", text, err, strings.Join(FieldNames(), ", "))
 			}
-			if i := slices.IndexFunc(all, func(o Mapping) bool { return o.Column == m.Column }); i >= 0 {
+			if i := slices.IndexFunc(all, func(o ColumnMapping) bool { return o.Column == m.Column }); i >= 0 {
 				return nil, fmt.Errorf("parse columns %q: column %q is mapped to both %s and %s", text, m.Column, all[i].Field, m.Field)
 			}
 			all = append(all, m)
@@ -64,9 +64,9 @@ func cutItem(text string) (item, rest string) {
 	return text, ""
 }
 
-func parseMapping(item string) (Mapping, error) {
+func parseMapping(item string) (ColumnMapping, error) {
 	name, column, ok := strings.Cut(item, "=")
-	m := Mapping{Field: strings.TrimSpace(name), Column: strings.Trim(strings.TrimSpace(column), `"`)}
+	m := ColumnMapping{Field: strings.TrimSpace(name), Column: strings.Trim(strings.TrimSpace(column), `"`)}
 	if strings.Count(column, `"`)%2 != 0 {
 		return m, fmt.Errorf(`missing " in %s`, item)
 	}
@@ -85,18 +85,18 @@ func parseMapping(item string) (Mapping, error) {
 		}
 	}
 	if n, err := strconv.Atoi(number); err == nil {
-		if n < 1 || n > maxColumns {
-			return m, fmt.Errorf("%s: got column %d, want 1 to %d", m.Field, n, maxColumns)
+		if n < 1 || n > maxTableColumns {
+			return m, fmt.Errorf("%s: got column %d, want 1 to %d", m.Field, n, maxTableColumns)
 		}
 		m.position = n
 	}
 	return m, nil
 }
 
-// find returns the index of the mapped column in a header and the factor of the mapping's unit.
+// findColumn returns the index of the mapped column in a header and the factor of the mapping's unit.
 // index is -1 if there is no such column, and factor is 0 if the mapping has no unit. A column with
 // the given name takes precedence over one at that position.
-func (m Mapping) find(header []string) (index int, factor float64) {
+func (m ColumnMapping) findColumn(header []string) (index int, factor float64) {
 	if i := slices.Index(header, m.Column); i >= 0 {
 		return i, 0
 	}

@@ -22,11 +22,11 @@ const (
 	resultKind = "JSON results"
 )
 
-const maxDocumentBytes = 16 << 20
+const maxTableDocumentBytes = 16 << 20
 
 // DocumentFormats returns the formats of Markdown pages and of JSON results. mappings are the
 // user's column mappings.
-func DocumentFormats(mappings []Mapping) []record.Format {
+func DocumentFormats(mappings []ColumnMapping) []record.Format {
 	return []record.Format{
 		{Name: pageKind, Recognizes: isMarkdownPage, Document: true, Read: func(_ context.Context, in *record.Input) ([]*record.Part, error) {
 			return readMarkdownPage(in, mappings)
@@ -45,7 +45,7 @@ func isMarkdownPage(path string, head []byte) bool {
 
 // readEmbeddedTable reads a table that is part of a document. in.Report.Lines is the number of
 // lines before the table.
-func readEmbeddedTable(in *record.Input, text []byte, mappings []Mapping) ([]*record.Part, error) {
+func readEmbeddedTable(in *record.Input, text []byte, mappings []ColumnMapping) ([]*record.Part, error) {
 	report, before := &record.Report{Path: in.Path}, int(in.Report.Lines)
 	parts, err := newTableReader(&record.Input{Path: in.Path, Reader: bytes.NewReader(text), Size: int64(len(text)), Report: report}, mappings).read()
 	for _, p := range parts {
@@ -63,8 +63,8 @@ func readEmbeddedTable(in *record.Input, text []byte, mappings []Mapping) ([]*re
 
 // readMarkdownPage reads each table of a page. If there are several, the heading above a table names the
 // series of its runs, unless a column does.
-func readMarkdownPage(in *record.Input, mappings []Mapping) ([]*record.Part, error) {
-	text, err := in.ReadDocument(maxDocumentBytes)
+func readMarkdownPage(in *record.Input, mappings []ColumnMapping) ([]*record.Part, error) {
+	text, err := in.ReadDocument(maxTableDocumentBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func readMarkdownPage(in *record.Input, mappings []Mapping) ([]*record.Part, err
 	heading, tables, r := "", 0, in.Report
 	lines := slices.Collect(bytes.Lines(text))
 	for i := 0; i < len(lines); {
-		n := tableLength(lines[i:])
+		n := countTableLines(lines[i:])
 		if n == 0 {
 			if line := string(bytes.TrimSpace(lines[i])); strings.HasPrefix(line, "#") {
 				heading = strings.Trim(line, "# ")
@@ -111,9 +111,9 @@ func readMarkdownPage(in *record.Input, mappings []Mapping) ([]*record.Part, err
 	return all, nil
 }
 
-// tableLength returns the number of lines in the table at the beginning of lines, or 0 if there is
+// countTableLines returns the number of lines in the table at the beginning of lines, or 0 if there is
 // none.
-func tableLength(lines [][]byte) int {
+func countTableLines(lines [][]byte) int {
 	isRow := func(line []byte) bool { return bytes.IndexByte(line, '|') >= 0 }
 	if len(lines) < 3 || !isRow(lines[0]) || !isDividerLine(bytes.TrimSpace(lines[1])) {
 		return 0
@@ -127,7 +127,7 @@ func tableLength(lines [][]byte) int {
 
 // isJSONResult reports whether head begins with a JSON object of the result of a run: workers or nodes,
 // and a measurement.
-func isJSONResult(head []byte, mappings []Mapping) bool {
+func isJSONResult(head []byte, mappings []ColumnMapping) bool {
 	head = bytes.TrimSpace(head)
 	if len(head) == 0 || head[0] != '{' {
 		return false
@@ -140,13 +140,13 @@ func isJSONResult(head []byte, mappings []Mapping) bool {
 	if !ok {
 		return false
 	}
-	s := newSchema(p, afterLines(text, p.lines), mappings)
-	return s.layout == rowsAreRuns && s.has(fields.Workers, fields.Nodes)
+	s := newSchema(p, skipLines(text, p.lines), mappings)
+	return s.layout == rowsAreRuns && s.hasAnyField(fields.Workers, fields.Nodes)
 }
 
 // readJSONResults reads a file with one object, or one per line, as a table with one row per object.
-func readJSONResults(in *record.Input, mappings []Mapping) ([]*record.Part, error) {
-	text, err := in.ReadDocument(maxDocumentBytes)
+func readJSONResults(in *record.Input, mappings []ColumnMapping) ([]*record.Part, error) {
+	text, err := in.ReadDocument(maxTableDocumentBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -176,15 +176,15 @@ func tabulateJSONObjects(text []byte) (table []byte, objects int) {
 	for len(text) > 0 {
 		row := map[string]string{}
 		line, rest, _ := bytes.Cut(text, []byte("\n"))
-		if !addMembers(row, &header, "", line) {
-			if clear(row); len(rows) > 0 || !addMembers(row, &header, "", bytes.Join(bytes.Fields(text), []byte(" "))) {
+		if !addJSONMembers(row, &header, "", line) {
+			if clear(row); len(rows) > 0 || !addJSONMembers(row, &header, "", bytes.Join(bytes.Fields(text), []byte(" "))) {
 				break
 			}
 			rest = nil
 		}
 		rows, text = append(rows, row), bytes.TrimLeft(rest, " \t\r\n")
 	}
-	if len(rows) == 0 || len(header) == 0 || len(header) > maxColumns {
+	if len(rows) == 0 || len(header) == 0 || len(header) > maxTableColumns {
 		return nil, 0
 	}
 	header = addTotalRate(header, rows)
@@ -200,18 +200,18 @@ func tabulateJSONObjects(text []byte) (table []byte, objects int) {
 	return b.Bytes(), len(rows)
 }
 
-// addMembers adds the numbers and texts of an object to a row, and new names to the header. It
+// addJSONMembers adds the numbers and texts of an object to a row, and new names to the header. It
 // returns false if the object is incomplete.
-func addMembers(row map[string]string, header *[]string, prefix string, text []byte) bool {
+func addJSONMembers(row map[string]string, header *[]string, prefix string, text []byte) bool {
 	doc := scan.ObjectIterator{Text: bytes.TrimSpace(text)}
 	for key, value := range doc.Members() {
 		name := prefix + string(key)
-		switch cell := string(scan.Unquote(value)); {
+		switch cell := string(scan.UnquoteJSON(value)); {
 		case len(value) > 0 && value[0] == '{':
-			if isSection(string(key)) {
-				addMembers(row, header, prefix, value)
+			if isResultSection(string(key)) {
+				addJSONMembers(row, header, prefix, value)
 			} else {
-				addMembers(row, header, name+"/", value)
+				addJSONMembers(row, header, name+"/", value)
 			}
 			continue
 		case len(value) == 0 || value[0] == '[' || len(cell) > 1000 || strings.ContainsAny(name+cell, "\t\r\n\""):
@@ -226,9 +226,9 @@ func addMembers(row map[string]string, header *[]string, prefix string, text []b
 	return !doc.Bad && len(text) > 0
 }
 
-// isSection reports whether an inner object with the given key contains values of the run, and not
+// isResultSection reports whether an inner object with the given key contains values of the run, and not
 // those of a monitor, for example.
-func isSection(key string) bool {
+func isResultSection(key string) bool {
 	return slices.Contains([]string{"config", "args", "arguments", "params", "parameters", "settings", "hparams", "result", "results", "metrics", "summary", "timing", "performance"}, strings.ToLower(key))
 }
 
@@ -238,7 +238,7 @@ func addTotalRate(header []string, rows []map[string]string) []string {
 		return slices.IndexFunc(header, func(name string) bool {
 			for _, end := range ends {
 				if base, ok := strings.CutSuffix(name, end); ok {
-					f, _ := lookUp(base, tableKind)
+					f, _ := lookUpColumn(base, tableKind)
 					return f != nil && f.Name == field
 				}
 			}

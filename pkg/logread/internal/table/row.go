@@ -36,7 +36,7 @@ func (t *tableReader) readRow(line int) error {
 	if err := t.parseRowPosition(place); err != nil {
 		return err
 	}
-	run, err := t.findRun(place)
+	run, err := t.findOrAddRun(place)
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (t *tableReader) readRow(line int) error {
 		t.in.Report.AddIgnored(line, "a row without a value")
 	}
 	if last := &t.cells[len(t.cells)-1]; len(last.Text) > 0 && scan.IsDigit(last.Text[len(last.Text)-1]) {
-		if d := decimals(last); t.lastDecimals < 0 || d < t.lastDecimals {
+		if d := countDecimals(last); t.lastDecimals < 0 || d < t.lastDecimals {
 			t.lastDecimals = d
 		}
 	}
@@ -94,7 +94,7 @@ func (t *tableReader) parseCells() error {
 // parseNumber parses a number and converts it to the unit of the field. It is fast if the cell has
 // the same unit as the previous cell of the column.
 func (c *column) parseNumber(cell *scan.Cell) (v float64, ok bool) {
-	if cell.Length > 0 && c.form == (numberForm{decimal: '.'}) {
+	if cell.Length > 0 && c.form == (numberFormat{decimal: '.'}) {
 		switch rest := cell.Text[cell.Length:]; {
 		case len(rest) == 0:
 			return cell.Number * c.factor, true

@@ -12,11 +12,11 @@ import (
 // maxSurveyedLines is the number of lines after the header that detect the delimiter.
 const maxSurveyedLines = 100
 
-const maxColumns = 1000
+const maxTableColumns = 1000
 
 // preamble is the beginning of a table up to its header.
 type preamble struct {
-	form   tableForm
+	form   tableSyntax
 	header []string // names of the columns; nil if the table has none
 	lines  int      // number of lines before the first row
 	width  int      // number of columns
@@ -27,7 +27,7 @@ type preamble struct {
 // is the header if no other line is (as numpy.savetxt writes it). A line sep=; states the
 // delimiter. A line +---+---+ may precede the header. If the mappings give columns by position, the
 // first line may be a row. ok is false if text begins no table.
-func parsePreamble(text []byte, mappings []Mapping) (p preamble, ok bool) {
+func parsePreamble(text []byte, mappings []ColumnMapping) (p preamble, ok bool) {
 	var comment, stated []byte
 	for number := 1; len(text) > 0; number++ {
 		line, rest, ended := bytes.Cut(text, []byte("\n"))
@@ -67,20 +67,20 @@ func (p preamble) parseHeader(number int, line, comment, stated, rest []byte, en
 		}
 	}
 	var ok bool
-	if p.form, ok = detectForm(line, lines); !ok {
+	if p.form, ok = detectTableSyntax(line, lines); !ok {
 		return p, false
 	}
 	if len(stated) == 1 && bytes.IndexByte([]byte("+-.0123456789Ee"), stated[0]) < 0 { // no character of a number
 		p.form.delimiter, p.form.bars = stated[0], p.form.bars && stated[0] == '|'
 	}
-	cells, err := p.form.split(nil, line)
+	cells, err := p.form.splitCells(nil, line)
 	if err != nil {
 		return p, false
 	}
 	p.width, p.lines = len(cells), number
 	if !slices.ContainsFunc(cells, isTextCell) {
 		p.lines--
-		if names, err := p.form.split(nil, comment); err == nil && len(names) == len(cells) && slices.ContainsFunc(names, isTextCell) {
+		if names, err := p.form.splitCells(nil, comment); err == nil && len(names) == len(cells) && slices.ContainsFunc(names, isTextCell) {
 			p.header = columnNames(names)
 		}
 		return p, true
@@ -95,7 +95,7 @@ func (p preamble) parseHeader(number int, line, comment, stated, rest []byte, en
 // headerIsRow reports whether the table has no header, so that the supposed header is its first
 // row. The user's mappings must identify columns by position, these cells must contain the numbers
 // that their fields require, and no cell may be the name of a known column.
-func (p preamble) headerIsRow(mappings []Mapping) bool {
+func (p preamble) headerIsRow(mappings []ColumnMapping) bool {
 	numbers := 0
 	for _, m := range mappings {
 		if m.position == 0 || m.position > len(p.header) {
@@ -111,7 +111,7 @@ func (p preamble) headerIsRow(mappings []Mapping) bool {
 		numbers++
 	}
 	return numbers > 0 && !slices.ContainsFunc(p.header, func(name string) bool {
-		f, _ := lookUp(name, tableKind)
+		f, _ := lookUpColumn(name, tableKind)
 		return f != nil
 	})
 }
@@ -131,10 +131,10 @@ func looksNumeric(cell []byte) bool {
 	if isUnmeasured(cell) {
 		return true
 	}
-	if _, ok := (numberForm{decimal: '.'}).parse(cell); ok {
+	if _, ok := (numberFormat{decimal: '.'}).parse(cell); ok {
 		return true
 	}
-	return new(decimalMarkCounts).add(cell)
+	return new(decimalMarkCounts).addCell(cell)
 }
 
 // decimalMarkCounts counts the numbers in a column by what they show about its decimal mark.
@@ -144,7 +144,7 @@ type decimalMarkCounts struct {
 	example                            string
 }
 
-func (e *decimalMarkCounts) add(cell []byte) bool {
+func (e *decimalMarkCounts) addCell(cell []byte) bool {
 	body := bytes.TrimLeft(cell, "+-")
 	if i := bytes.IndexAny(body, "eE"); i > 0 {
 		body = body[:i]
@@ -164,24 +164,24 @@ func (e *decimalMarkCounts) add(cell []byte) bool {
 		return false
 	case commas > 0 && points > 0:
 		if bytes.LastIndexByte(body, '.') > bytes.LastIndexByte(body, ',') {
-			if points > 1 || !hasGroups(body, numberForm{decimal: '.', group: ','}) {
+			if points > 1 || !hasThousandsGroups(body, numberFormat{decimal: '.', group: ','}) {
 				return false
 			}
 			e.groupComma++
 			return true
 		}
-		if commas > 1 || !hasGroups(body, numberForm{decimal: ',', group: '.'}) {
+		if commas > 1 || !hasThousandsGroups(body, numberFormat{decimal: ',', group: '.'}) {
 			return false
 		}
 		e.decimalComma++
 		e.groupPoint++
 	case commas > 1:
-		if !hasGroups(body, numberForm{decimal: '.', group: ','}) {
+		if !hasThousandsGroups(body, numberFormat{decimal: '.', group: ','}) {
 			return false
 		}
 		e.groupComma++
 	case points > 1:
-		if !hasGroups(body, numberForm{decimal: ',', group: '.'}) {
+		if !hasThousandsGroups(body, numberFormat{decimal: ',', group: '.'}) {
 			return false
 		}
 		e.groupPoint++
@@ -211,27 +211,27 @@ type columnSurvey struct {
 	positive       int // those of them that are not 0
 	large          int // numbers that are seconds since 1970, if they are a time
 	marks          decimalMarkCounts
-	form           numberForm
+	form           numberFormat
 	assumed        string // explanation of form, if it is an assumption
 }
 
 // surveyRows surveys text, the complete lines after the header.
-func surveyRows(f tableForm, width int, text []byte) []columnSurvey {
+func surveyRows(f tableSyntax, width int, text []byte) []columnSurvey {
 	s := make([]columnSurvey, width)
-	for cells, ok := range f.rows(text, width) {
+	for cells, ok := range f.rowsOf(text, width) {
 		for i := 0; ok && i < width; i++ {
-			s[i].add(&cells[i])
+			s[i].addCell(&cells[i])
 		}
 	}
 	decideDecimalMarks(f, s)
 	return s
 }
 
-func (s *columnSurvey) add(c *scan.Cell) {
+func (s *columnSurvey) addCell(c *scan.Cell) {
 	cell := c.Text
 	if c.Length > 0 && c.Length == len(cell) { // usually
 		if bytes.IndexByte(cell, '.') >= 0 {
-			s.marks.add(cell)
+			s.marks.addCell(cell)
 		}
 		s.addNumber(c.Number)
 		return
@@ -244,10 +244,10 @@ func (s *columnSurvey) add(c *scan.Cell) {
 		number = number[:n-1]
 	}
 	number = bytes.TrimSpace(number)
-	marked := s.marks.add(number)
-	v, plain := numberForm{decimal: '.'}.parse(cell)
-	_, duration := numberForm{decimal: '.'}.parseMeasurement(fields.Seconds, 1, cell)
-	_, measured := numberForm{decimal: '.'}.parseMeasurement(fields.Number, 1, cell)
+	marked := s.marks.addCell(number)
+	v, plain := numberFormat{decimal: '.'}.parse(cell)
+	_, duration := numberFormat{decimal: '.'}.parseMeasurement(fields.Seconds, 1, cell)
+	_, measured := numberFormat{decimal: '.'}.parseMeasurement(fields.Number, 1, cell)
 	if !plain && !duration && !measured && !marked {
 		s.texts++
 		return
@@ -273,7 +273,7 @@ func (s *columnSurvey) addNumber(v float64) {
 
 // decideDecimalMarks decides which decimal mark each column has. A number that is valid with only
 // one mark decides its column; otherwise the other columns and the delimiter do.
-func decideDecimalMarks(f tableForm, s []columnSurvey) {
+func decideDecimalMarks(f tableSyntax, s []columnSurvey) {
 	commas, points := false, false
 	for i := range s {
 		m := s[i].marks
@@ -283,10 +283,10 @@ func decideDecimalMarks(f tableForm, s []columnSurvey) {
 	for i := range s {
 		m := s[i].marks
 		comma, point := m.decimalComma+m.groupPoint, m.decimalPoint+m.groupComma
-		s[i].form = numberForm{decimal: '.'}
+		s[i].form = numberFormat{decimal: '.'}
 		switch {
 		case comma > point:
-			s[i].form = numberForm{decimal: ','}
+			s[i].form = numberFormat{decimal: ','}
 			if m.groupPoint > 0 || m.anyPoint > 0 && m.decimalPoint == 0 {
 				s[i].form.group = '.'
 			}
@@ -297,13 +297,13 @@ func decideDecimalMarks(f tableForm, s []columnSurvey) {
 				s[i].assumed = "commas separate thousands"
 			}
 		case m.anyComma > 0 && (commas || !points && f.delimiter != ','):
-			s[i].form = numberForm{decimal: ','}
+			s[i].form = numberFormat{decimal: ','}
 			s[i].assumed = "a comma is the decimal mark, as in " + m.example + describeMarkSource(commas)
 		case m.anyComma > 0:
 			s[i].form.group = ','
 			s[i].assumed = "commas separate thousands, as in " + m.example + describeMarkSource(points)
 		case m.anyPoint > 0 && commas:
-			s[i].form = numberForm{decimal: ',', group: '.'}
+			s[i].form = numberFormat{decimal: ',', group: '.'}
 			s[i].assumed = "points separate thousands, as in " + m.example + describeMarkSource(commas)
 		}
 	}

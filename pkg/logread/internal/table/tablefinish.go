@@ -36,7 +36,7 @@ func (t *tableReader) finish() []*record.Part {
 			parts = append(parts, run.part)
 		}
 	}
-	t.multiplyNodes(parts)
+	t.multiplyWorkersByNodes(parts)
 	t.finishTimes(parts)
 	t.convertPercentages(parts)
 	for _, p := range parts {
@@ -58,12 +58,12 @@ func (t *tableReader) finish() []*record.Part {
 	return parts
 }
 
-// multiplyNodes multiplies the number of workers in each run by its number of nodes if the column
+// multiplyWorkersByNodes multiplies the number of workers in each run by its number of nodes if the column
 // counts the workers per node. That is the case if a run has fewer workers than nodes, or if the
 // number of workers is the same for all numbers of nodes.
-func (t *tableReader) multiplyNodes(parts []*record.Part) {
+func (t *tableReader) multiplyWorkersByNodes(parts []*record.Part) {
 	i, ok := t.at[fields.Workers]
-	if !ok || !t.has(fields.Nodes) || t.columns[i].mapped || t.has(fields.GlobalBatch, fields.WorkersPerNode) {
+	if !ok || !t.hasAnyField(fields.Nodes) || t.columns[i].mapped || t.hasAnyField(fields.GlobalBatch, fields.WorkersPerNode) {
 		return
 	}
 	if name := fields.Normalize(t.columns[i].name); strings.Contains(name, "total") || strings.Contains(name, "world") {
@@ -198,7 +198,7 @@ func (t *tableReader) finishTimes(parts []*record.Part) {
 	total, cumulative, several, elapsed := c.field == fields.TrainingTime, true, false, c.field == fields.Elapsed
 	for _, p := range parts {
 		if len(p.Run.Epochs) > 1 {
-			total, cumulative, several = total && haveConstantTimes(p.Run.Epochs), cumulative && isCumulative(p.Run.Epochs), true
+			total, cumulative, several = total && haveConstantTimes(p.Run.Epochs), cumulative && areTimesCumulative(p.Run.Epochs), true
 			elapsed = elapsed && (!c.mayMeanEpochTime() || mayBeElapsedTimes(p.Run.Epochs))
 		}
 	}
@@ -240,8 +240,8 @@ func haveConstantTimes(epochs []runs.Epoch) bool {
 // they are times since the start.
 const minCumulativeGrowth = 1.5
 
-// isCumulative reports whether the epochs' times rise as times since the start do.
-func isCumulative(epochs []runs.Epoch) bool {
+// areTimesCumulative reports whether the epochs' times rise as times since the start do.
+func areTimesCumulative(epochs []runs.Epoch) bool {
 	last, first := math.NaN(), math.NaN()
 	for _, e := range epochs {
 		switch v := e.Seconds; {

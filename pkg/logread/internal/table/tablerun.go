@@ -35,9 +35,9 @@ type powerIntegrator struct {
 	n           int
 }
 
-// add adds a sample of the power at time t. It ignores the sample and returns false if an earlier
+// addSample adds a sample of the power at time t. It ignores the sample and returns false if an earlier
 // row has a later time, because that time is already covered.
-func (s *powerIntegrator) add(t, watts float64) bool {
+func (s *powerIntegrator) addSample(t, watts float64) bool {
 	if math.IsNaN(t) || math.IsNaN(watts) {
 		return true
 	}
@@ -59,15 +59,15 @@ type lateRows struct {
 	gpu  int // of that row
 }
 
-// keyFields returns the fields by which rows are assigned to runs.
-func keyFields() []string {
+// runKeyFieldNames returns the fields by which rows are assigned to runs.
+func runKeyFieldNames() []string {
 	return []string{
 		fields.Study, fields.Series, fields.Model, fields.Run, fields.Workers, fields.Nodes, fields.WorkersPerNode, fields.Seed, fields.Batch, fields.GlobalBatch,
 	}
 }
 
-// findRun returns the current row's run, and adds it if it is new. It completes the epoch of the row.
-func (t *tableReader) findRun(p *rowPosition) (*tableRun, error) {
+// findOrAddRun returns the current row's run, and adds it if it is new. It completes the epoch of the row.
+func (t *tableReader) findOrAddRun(p *rowPosition) (*tableRun, error) {
 	t.key = t.key[:0]
 	for _, i := range t.keys {
 		t.key = append(append(t.key, t.cells[i].Text...), 0)
@@ -191,7 +191,7 @@ func (t *tableReader) newRun(line int) (*tableRun, error) {
 		if err != nil {
 			return nil, err
 		}
-		if !ok && c.name == fields.Workers && t.has(fields.Workers) && t.kind != wandbKind && t.kind != mlflowTableKind {
+		if !ok && c.name == fields.Workers && t.hasAnyField(fields.Workers) && t.kind != wandbKind && t.kind != mlflowTableKind {
 			return nil, fmt.Errorf("column %q: expected a number, got an empty cell", t.columns[t.at[fields.Workers]].name)
 		}
 		*c.to = n

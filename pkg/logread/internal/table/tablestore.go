@@ -47,7 +47,7 @@ func (t *tableReader) storeRow(run *tableRun, p *rowPosition) (good bool) {
 		if c.toCurve || p.split == "test" && c.epoch != nil || toEpoch == nil && c.epoch != nil && t.layout != rowsAreRuns {
 			to := run
 			if c.run != "" {
-				to = t.columnRun(run, c)
+				to = t.runOfColumn(run, c)
 			}
 			t.addPoint(to, c, p, name, v)
 			good = true
@@ -103,7 +103,7 @@ func (t *tableReader) storeNamedValue(run *tableRun, p *rowPosition) bool {
 	}
 	m, known := t.metrics[name]
 	if !known {
-		m.field, m.factor = lookUp(name, "")
+		m.field, m.factor = lookUpColumn(name, "")
 		t.metrics[name] = m
 	}
 	f, factor := m.field, m.factor
@@ -135,7 +135,7 @@ func (t *tableReader) storeSetting(run *tableRun, c *column, i int) {
 	switch {
 	case known && was != v:
 		c.changed = true
-	case !known && len(config) < record.MaxSettings:
+	case !known && len(config) < record.MaxRunSettings:
 		config[name] = v
 	}
 }
@@ -204,7 +204,7 @@ func (t *tableReader) storeRunTimes(run *tableRun) (good bool) {
 			t.in.AddProblem(t.l.Number, "the run ends before it starts: its time is unknown")
 		}
 	}
-	if !t.has(fields.ExitCode) && !t.has(fields.Status) {
+	if !t.hasAnyField(fields.ExitCode) && !t.hasAnyField(fields.Status) {
 		info.Status = runs.StatusDone
 	}
 	t.storeStatus(info)
@@ -245,9 +245,9 @@ func (t *tableReader) columnText(name string) string {
 	return ""
 }
 
-// columnRun returns the run that the header of a column names, as in a panel, where several runs
+// runOfColumn returns the run that the header of a column names, as in a panel, where several runs
 // share each row.
-func (t *tableReader) columnRun(row *tableRun, c *column) *tableRun {
+func (t *tableReader) runOfColumn(row *tableRun, c *column) *tableRun {
 	if c.curveOf != nil {
 		return c.curveOf
 	}
@@ -293,7 +293,7 @@ func (t *tableReader) addPoint(run *tableRun, c *column, p *rowPosition, name st
 	if t.layout == rowsAreMoments { // the points have times
 		step = curve.Points
 	}
-	curve.Add(max(step, 0), v, p.time)
+	curve.AddPoint(max(step, 0), v, p.time)
 	if t.layout == rowsAreSteps || t.layout == rowsAreMoments {
 		t.in.Report.Records++
 	}
@@ -307,7 +307,7 @@ func (t *tableReader) addPower(run *tableRun, p *rowPosition) {
 	for len(run.power) <= gpu {
 		run.power = append(run.power, powerIntegrator{})
 	}
-	if !run.power[gpu].add(p.time, t.values[t.powerAt]) {
+	if !run.power[gpu].addSample(p.time, t.values[t.powerAt]) {
 		if run.late.rows == 0 {
 			run.late.line, run.late.gpu = p.line, gpu
 		}
@@ -321,5 +321,5 @@ const maxGPUs = 1024
 func (t *tableReader) storeCommand(run *tableRun, text string) {
 	words := strings.Fields(text)
 	run.part.Run.Info.Command = words
-	run.part.Evidence = append(run.part.Evidence, launchline.Evidence(words, text)...)
+	run.part.Evidence = append(run.part.Evidence, launchline.CommandEvidence(words, text)...)
 }

@@ -32,7 +32,7 @@ func (t *Template) Match(line []byte, values []Value) bool {
 			continue
 		}
 		from := at
-		begin := s.find(line, &at, values, last)
+		begin := s.findMatch(line, &at, values, last)
 		if begin < 0 {
 			return false
 		}
@@ -56,9 +56,9 @@ func cutBlanks(line []byte) (cut []byte, begin int) {
 	return line[:end], end - len(scan.SkipBlanks(line[:end]))
 }
 
-// find finds the first match of the segment at or after *at, sets *at to the index after it, and
+// findMatch finds the first match of the segment at or after *at, sets *at to the index after it, and
 // returns the index where it begins, or -1. If last is set, the match must end with the line.
-func (s *segment) find(line []byte, at *int, values []Value, last bool) int {
+func (s *segment) findMatch(line []byte, at *int, values []Value, last bool) int {
 	from := *at
 	if s.field >= 0 {
 		from++ // the text before the segment is not empty
@@ -74,7 +74,7 @@ func (s *segment) find(line []byte, at *int, values []Value, last bool) int {
 		from = max(from, len(line)-len(s.lead.text))
 	}
 	for {
-		begin := s.nextCandidate(line, from)
+		begin := s.nextMatchStart(line, from)
 		if begin < 0 {
 			return -1
 		}
@@ -86,9 +86,9 @@ func (s *segment) find(line []byte, at *int, values []Value, last bool) int {
 	}
 }
 
-// nextCandidate returns the first index, not less than from, at which the segment may begin, or -1
+// nextMatchStart returns the first index, not less than from, at which the segment may begin, or -1
 // if there is none.
-func (s *segment) nextCandidate(line []byte, from int) int {
+func (s *segment) nextMatchStart(line []byte, from int) int {
 	if from > len(line) {
 		return -1
 	}
@@ -197,7 +197,7 @@ func (x *numberField) match(line []byte, at int, value *Value) int {
 		}
 		if n > 0 && next >= 0 && (x.kind != fields.Whole || v == float64(int64(v)) && v <= 1<<53 && v >= -1<<53) {
 			if x.factor > 0 {
-				v = scan.Scale(v, x.factor)
+				v = scan.ScaleExactly(v, x.factor)
 			}
 			value.Number, value.From, value.To = v, at, end
 			return next
@@ -217,7 +217,7 @@ func (x *numberField) match(line []byte, at int, value *Value) int {
 	value.From = at
 	if x.factor > 0 {
 		if next := x.matchAfter(line, end); next >= 0 {
-			return x.setValue(value, scan.Scale(v, x.factor), end, next)
+			return x.setValue(value, scan.ScaleExactly(v, x.factor), end, next)
 		}
 	}
 	if w, after := readUnit(x.kind, line, end, v); after > end {

@@ -14,8 +14,8 @@ type Mismatch struct {
 	Matched  int    // number of characters and fields of the template that match before it; 0 if the line has nothing in common with the template
 }
 
-// maxCandidates is the number of places at which Mismatch tries the text after *.
-const maxCandidates = 32
+// maxMismatchCandidates is the number of places at which Mismatch tries the text after *.
+const maxMismatchCandidates = 32
 
 // FindMismatch returns where the line begins to differ from the template. Match must have returned
 // false for the line. If the template is a regular expression, FindMismatch only returns the
@@ -31,7 +31,7 @@ func (t *Template) FindMismatch(line []byte) Mismatch {
 		s := &t.segments[i]
 		last := i == len(t.segments)-1 && !t.open
 		if s.anywhere {
-			if next := at; s.find(line, &next, values, last) >= 0 {
+			if next := at; s.findMatch(line, &next, values, last) >= 0 {
 				at, matched = next, matched+s.fullMatchSize()
 				continue
 			}
@@ -65,8 +65,8 @@ func (t *Template) nearestCandidate(s *segment, line []byte, from int) Mismatch 
 	if s.lead.text == "" {
 		best.Expected = "a number"
 	}
-	for range maxCandidates {
-		begin := s.nextCandidate(line, from)
+	for range maxMismatchCandidates {
+		begin := s.nextMatchStart(line, from)
 		if begin < 0 {
 			break
 		}

@@ -60,7 +60,7 @@ type numberField struct {
 	comma     bool    // a comma is the decimal mark
 	plain     bool    // a number directly before after is complete, without a unit from the line
 	after     literal
-	next      nextElement
+	next      elementAfterNumber
 }
 
 // literal is a part of a template without fields and without *.
@@ -71,13 +71,13 @@ type literal struct {
 
 func newLiteral(text string) literal { return literal{text, strings.Contains(text, " ")} }
 
-// nextElement is what follows a number and the literal text after it.
-type nextElement uint8
+// elementAfterNumber is what follows a number and the literal text after it.
+type elementAfterNumber uint8
 
 const (
-	nextNumber nextElement = iota // another number
-	nextAny                       // any text, if after is empty
-	nextEnd                       // the end of the line
+	nextNumber elementAfterNumber = iota // another number
+	nextAny                              // any text, if after is empty
+	nextEnd                              // the end of the line
 )
 
 // String returns the text of the template.
@@ -86,8 +86,8 @@ func (t *Template) String() string { return t.text }
 // Fields returns the fields in the order of Match's values. The caller must not modify the result.
 func (t *Template) Fields() []Field { return t.fields }
 
-// Index returns the index of the field with the given name, or -1.
-func (t *Template) Index(name string) int {
+// FieldIndex returns the index of the field with the given name, or -1.
+func (t *Template) FieldIndex(name string) int {
 	return slices.IndexFunc(t.fields, func(f Field) bool { return f.Name == name })
 }
 
@@ -159,7 +159,7 @@ func (t *Template) parseRegexp(expression string) (err error) {
 }
 
 func (t *Template) addField(name string) error {
-	if t.Index(name) >= 0 {
+	if t.FieldIndex(name) >= 0 {
 		return fmt.Errorf("duplicate field {%s}", name)
 	}
 	f := Field{Name: name, Kind: fields.Metric}
@@ -176,14 +176,14 @@ type parser struct {
 	at      int // index of the next character in text
 	current segment
 	literal strings.Builder // literal text since the last field or *
-	last    previousElement
+	last    elementBeforeLiteral
 }
 
-// previousElement is the element before a literal text.
-type previousElement uint8
+// elementBeforeLiteral is the element before a literal text.
+type elementBeforeLiteral uint8
 
 const (
-	atStart previousElement = iota
+	atStart elementBeforeLiteral = iota
 	atNumber
 	atText
 	atStar
@@ -297,14 +297,14 @@ func (p *parser) parseField() error {
 
 // beginSegment begins a segment. Any text may precede it in a line; field is the index of the field
 // for this text, or -1 if there is none.
-func (p *parser) beginSegment(field int, last previousElement) {
+func (p *parser) beginSegment(field int, last elementBeforeLiteral) {
 	p.endLiteral(nextAny)
 	p.t.segments = append(p.t.segments, p.current)
 	p.current = segment{anywhere: true, field: field}
 	p.last = last
 }
 
-func (p *parser) endLiteral(next nextElement) {
+func (p *parser) endLiteral(next elementAfterNumber) {
 	text := p.literal.String()
 	p.literal.Reset()
 	if len(p.current.numbers) == 0 {
@@ -316,7 +316,7 @@ func (p *parser) endLiteral(next nextElement) {
 	if x.factor == 0 {
 		x.factor = literalUnitFactor(x.kind, text, false)
 	}
-	x.plain = text != "" && !x.comma && (x.factor > 0 || endsNumber(x.kind, text))
+	x.plain = text != "" && !x.comma && (x.factor > 0 || excludesUnit(x.kind, text))
 	if len(text) > 0 && text[0] == ',' && (len(text) > 1 && text[1] != ' ' || len(text) == 1 && next == nextNumber) {
 		x.separated = false // such as {a},{b}
 	}

@@ -24,8 +24,8 @@ func describeUnits(k fields.Kind) string {
 	return "none"
 }
 
-// endsNumber reports whether the literal text after a field shows that the number has no unit.
-func endsNumber(kind fields.Kind, text string) bool {
+// excludesUnit reports whether the literal text after a field shows that the number has no unit.
+func excludesUnit(kind fields.Kind, text string) bool {
 	b := []byte(strings.TrimLeft(text, " "))
 	if len(b) > 0 && b[0] == '.' {
 		return false // may belong to the number
@@ -185,16 +185,16 @@ func parseThousands(b []byte) (v float64, n int) {
 	return v, n
 }
 
-// decimalComma matches a number with a decimal comma and, optionally, points as thousands
+// decimalCommaPattern matches a number with a decimal comma and, optionally, points as thousands
 // separators.
-var decimalComma = regexp.MustCompile(`^[+-]?(?:\d{1,3}(?:\.\d{3})+|\d+),\d+(?:[eE][+-]?\d+)?`)
+var decimalCommaPattern = regexp.MustCompile(`^[+-]?(?:\d{1,3}(?:\.\d{3})+|\d+),\d+(?:[eE][+-]?\d+)?`)
 
 // parseDecimalComma parses a number with a decimal comma, such as 12,4 or 1.234,5, and returns its
 // length, or 0. It reads a number without a comma as parseNumber does, but refuses one with a
 // point: 1.234 may be 1234.
 func parseDecimalComma(b []byte) (v float64, n int) {
 	b = b[:min(len(b), maxNumberBytes)]
-	m := decimalComma.Find(b)
+	m := decimalCommaPattern.Find(b)
 	if m == nil {
 		if v, n = parseNumber(b, false); bytes.IndexByte(bytes.TrimSuffix(b[:n], []byte(".")), '.') >= 0 {
 			return 0, 0

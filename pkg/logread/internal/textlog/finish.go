@@ -17,7 +17,7 @@ import (
 )
 
 func (t *reader) finish() []*record.Part {
-	system.FinishFailure(t.Log)
+	system.FinishRankFailure(t.Log)
 	if len(t.Config) > 0 {
 		t.AddConfig(t.Config)
 	}
@@ -31,7 +31,7 @@ func (t *reader) finish() []*record.Part {
 	n := 0                                  // number of runs
 	fromZero := map[logline.FormatID]bool{} // formats that count epochs from 0 in this file
 	for _, r := range t.Runs {
-		if p := toPart(r, fromZero, t.In.Report); p != nil {
+		if p := runToPart(r, fromZero, t.In.Report); p != nil {
 			if parts = append(parts, p); p.Role == record.Principal {
 				if n++; n > 1 {
 					p.Run.Dir = fmt.Sprintf("%s#%d", t.In.Path, n)
@@ -52,10 +52,10 @@ func (t *reader) finish() []*record.Part {
 	return parts
 }
 
-// toPart completes the run and returns it as a part. It returns nil if the run has no values, but
+// runToPart completes the run and returns it as a part. It returns nil if the run has no values, but
 // only a command, for example. fromZero contains the formats in which earlier runs of the file
 // count epochs from 0; a resumed run, whose first epoch is missing, then counts from 0 too.
-func toPart(r *logline.Run, fromZero map[logline.FormatID]bool, report *record.Report) *record.Part {
+func runToPart(r *logline.Run, fromZero map[logline.FormatID]bool, report *record.Report) *record.Part {
 	all := &sharedFormatIndex().formats
 	for i := range all {
 		if finish := all[i].Finish; finish != nil {
@@ -70,11 +70,11 @@ func toPart(r *logline.Run, fromZero map[logline.FormatID]bool, report *record.R
 		report.AddAssumptionOnce("samples and samples per second are those of each rank; the ranks' values are summed")
 	}
 	trainer.FinishBars(r, report)
-	kind := &all[mainFormat(r)]
+	kind := &all[mostUsedFormat(r)]
 	templateStateOf(r).reportEpochNumbering(kind.CountsFromZero, &r.Epochs, report)
 	first := r.Epochs.FirstEpochNumber()
-	fromZero[mainFormat(r)] = fromZero[mainFormat(r)] || first == 0
-	r.Run.Epochs = r.Epochs.Merge(r.SumRates, kind.CountsFromZero || fromZero[mainFormat(r)] && first > 1, report)
+	fromZero[mostUsedFormat(r)] = fromZero[mostUsedFormat(r)] || first == 0
+	r.Run.Epochs = r.Epochs.Merge(r.SumRates, kind.CountsFromZero || fromZero[mostUsedFormat(r)] && first > 1, report)
 	slices.SortFunc(r.Curves.All, func(a, b *record.Curve) int { return cmp.Or(cmp.Compare(a.Name, b.Name), a.Rank-b.Rank) })
 	for _, c := range r.Curves.All {
 		if c.Points > 0 {
@@ -90,7 +90,7 @@ func toPart(r *logline.Run, fromZero map[logline.FormatID]bool, report *record.R
 	finishTrials(r.Run.Trials, report)
 	system.FinishOutOfMemory(r, report)
 	if len(r.Run.Epochs) == 0 && len(r.Run.Curves) == 0 && len(r.Run.Trials) == 0 && len(r.Run.AllReduces) == 0 && r.Run.WallSeconds == 0 && r.Run.Info.Status == "" {
-		if _, ok := record.ConfigNumber(r.Run.Info.Config, record.BatchKeys()...); !ok || len(r.Run.Info.Command) == 0 {
+		if _, ok := record.ConfigNumber(r.Run.Info.Config, record.BatchSettingKeys()...); !ok || len(r.Run.Info.Command) == 0 {
 			return nil
 		}
 		r.Run.Kind = all[logline.Command].Name
@@ -98,11 +98,11 @@ func toPart(r *logline.Run, fromZero map[logline.FormatID]bool, report *record.R
 	}
 	r.Run.Kind = kind.Name
 	p := &record.Part{Run: r.Run, Role: record.Principal, Line: r.Line, SeedKnown: r.SeedKnown, Resumes: r.Resumes, SumRates: r.SumRates, WorkersDerived: r.WorkersDerived, Evidence: r.Evidence}
-	addRanks(r, p)
+	addRankEvidence(r, p)
 	return p
 }
 
-func mainFormat(r *logline.Run) logline.FormatID {
+func mostUsedFormat(r *logline.Run) logline.FormatID {
 	best := logline.Command
 	for f := best + 1; f < logline.MaxFormats; f++ {
 		if r.LinesByFormat[f] > 0 && (best == logline.Command || r.LinesByFormat[f] >= r.LinesByFormat[best]) {
@@ -112,9 +112,9 @@ func mainFormat(r *logline.Run) logline.FormatID {
 	return best
 }
 
-// addRanks adds the number of workers that the ranks in the lines imply. If all labels contain the
+// addRankEvidence adds the number of workers that the ranks in the lines imply. If all labels contain the
 // same rank, it adds the rank of the file.
-func addRanks(r *logline.Run, p *record.Part) {
+func addRankEvidence(r *logline.Run, p *record.Part) {
 	n, detail := 0, ""
 	if len(r.Ranks) > 1 {
 		p.Ranks = slices.Sorted(maps.Keys(r.Ranks))
@@ -147,7 +147,7 @@ func addRanks(r *logline.Run, p *record.Part) {
 func finishTrials(trials []runs.Trial, report *record.Report) {
 	for i := range trials {
 		if tr := &trials[i]; math.IsNaN(tr.Rate) && len(tr.Rates) > 0 {
-			tr.Rate, tr.Spread = record.MeanAndSpread(tr.Rates)
+			tr.Rate, tr.Spread = record.MeanAndStdDev(tr.Rates)
 			report.AddAssumption("%s: the mean of %d trials, since the log has no summary", tr.Name, len(tr.Rates))
 		}
 	}

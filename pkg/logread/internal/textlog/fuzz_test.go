@@ -7,22 +7,22 @@ import (
 )
 
 func FuzzReadStudyOutput(f *testing.F) {
-	recordtest.AddSeeds(f, "unet/stdout_n1.txt")
+	recordtest.AddFuzzSeeds(f, "unet/stdout_n1.txt")
 	f.Fuzz(func(t *testing.T, text []byte) { fuzzText(t, "stdout_n1.txt", text) })
 }
 
 func FuzzReadSC21(f *testing.F) {
-	recordtest.AddSeeds(f, "sc21/base/4GPU/00/out.log", "sc21/pm-crop64-1234567.out")
+	recordtest.AddFuzzSeeds(f, "sc21/base/4GPU/00/out.log", "sc21/pm-crop64-1234567.out")
 	f.Fuzz(func(t *testing.T, text []byte) { fuzzText(t, "out.log", text) })
 }
 
 func FuzzReadBenchy(f *testing.F) {
-	recordtest.AddSeeds(f, "sc21/trials/baseline_1gpu.out")
+	recordtest.AddFuzzSeeds(f, "sc21/trials/baseline_1gpu.out")
 	f.Fuzz(func(t *testing.T, text []byte) { fuzzText(t, "out.log", text) })
 }
 
 func FuzzReadKeras(f *testing.F) {
-	recordtest.AddSeeds(f, "keras/resnet-501.out", "keras/1/horovod_gpus-2.log")
+	recordtest.AddFuzzSeeds(f, "keras/resnet-501.out", "keras/1/horovod_gpus-2.log")
 	const bar = "\x1b[1m9/9\x1b[0m \x1b[32m━━━━━━━━━━━━━━━━━━━━\x1b[0m\x1b[37m\x1b[0m \x1b[1m0s\x1b[0m 245ms/step - accuracy: 0.25 - loss: 2.0000\n"
 	f.Add([]byte("Epoch 1/2\n" + bar + bar + "Epoch 2/2\n9/9 - 0s - loss: 1.0\n9/9 - 1s - loss: 1.0 - val_loss: 2.0\n" + bar + bar))
 	f.Add([]byte("5/5 - 1s - loss: 1.0\nEpoch 1/1\nEpoch 1/1\n9/9 - 1s - loss: 1.0\n9/9 - 1s - loss: 1.0\n5/5 - 1s - loss: 1.0\n5/5 - 1s - loss: 1.0\nEpoch 1/1\n9/9 - 1s - loss: 1.0\n5/5 - 1s - loss: 1.0\n"))
@@ -30,7 +30,7 @@ func FuzzReadKeras(f *testing.F) {
 }
 
 func FuzzReadBashTime(f *testing.F) {
-	recordtest.AddSeeds(f, "slurm/resnet50-2001.out", "slurm/resnet50_n16.out")
+	recordtest.AddFuzzSeeds(f, "slurm/resnet50-2001.out", "slurm/resnet50_n16.out")
 	f.Fuzz(func(t *testing.T, text []byte) { fuzzText(t, "job-2001.out", text) })
 }
 
@@ -54,30 +54,30 @@ func FuzzReadCollectives(f *testing.F) {
 }
 
 func FuzzReadRates(f *testing.F) {
-	recordtest.AddSeeds(f, "srun/hep.log")
+	recordtest.AddFuzzSeeds(f, "srun/hep.log")
 	f.Fuzz(func(t *testing.T, text []byte) { fuzzText(t, "hep.log", text) })
 }
 
 func FuzzReadHorovod(f *testing.F) {
-	recordtest.AddSeeds(f, "horovod/synthetic.log")
+	recordtest.AddFuzzSeeds(f, "horovod/synthetic.log")
 	f.Add([]byte("Model: a\nBatch size: 5\nTotal img/sec on 2 GPU(s): 11.0 +-0.5\nModel: b\nBatch size: 5\nreal 0m5s\nBatch size: 5\n"))
 	f.Fuzz(func(t *testing.T, text []byte) { fuzzText(t, "synthetic.log", text) })
 }
 
 func FuzzReadMLPerf(f *testing.F) {
-	recordtest.AddSeeds(f, "mlperf/result_0.txt")
+	recordtest.AddFuzzSeeds(f, "mlperf/result_0.txt")
 	f.Add([]byte("0: :::MLLOG {\"time_ms\": 1, \"key\": \"run_start\"}\n0: :::MLLOG {\"time_ms\": 2, \"key\": \"block_start\", \"metadata\": {\"first_epoch_num\": 1, \"epoch_count\": 4}}\n0: :::MLLOG {\"time_ms\": 9, \"key\": \"block_stop\", \"metadata\": {\"first_epoch_num\": 1}}\n56: :::MLLOG {\"time_ms\": 9, \"key\": \"eval_accuracy\", \"value\": 0.5, \"metadata\": {\"epoch_num\": 4}}\n56: :::MLLOG {\"time_ms\": 9, \"key\": \"run_stop\"}\n"))
 	f.Fuzz(func(t *testing.T, text []byte) { fuzzText(t, "result_0.txt", text) })
 }
 
 func FuzzReadDLLogger(f *testing.F) {
-	recordtest.AddSeeds(f, "dllogger/log_8gpu.json")
+	recordtest.AddFuzzSeeds(f, "dllogger/log_8gpu.json")
 	f.Fuzz(func(t *testing.T, text []byte) { fuzzText(t, "log.json", text) })
 }
 
 func FuzzReadTorchrun(f *testing.F) {
 	f.Add([]byte("0: [default1]:[titan] 2021-11-12 00:32:26,118 - root - INFO - step:  1  loss:  8.1\n5000: [default2000]:Epoch 1/1\n1: [rank7]: [titan] step: 2 loss: 1\n[prterun-a-1@1,3]<stdout>:Epoch 1/1\n"))
-	recordtest.AddSeeds(f, "torchrun/ddp_4gpus.log", "titan/llama_8gpu.log")
+	recordtest.AddFuzzSeeds(f, "torchrun/ddp_4gpus.log", "titan/llama_8gpu.log")
 	f.Fuzz(func(t *testing.T, text []byte) { fuzzText(t, "ddp.log", text) })
 }
 
@@ -85,7 +85,7 @@ func FuzzReadTorchrun(f *testing.F) {
 // used and ignored.
 func fuzzText(t *testing.T, path string, text []byte) {
 	t.Helper()
-	_, report := recordtest.CheckFormat(t, Format(), path, text)
+	_, report := recordtest.ReadAndCheckFormat(t, Format(), path, text)
 	counted := report.LinesUsed
 	for _, i := range report.Ignored {
 		counted += i.Lines

@@ -61,7 +61,7 @@ func TestMemory(t *testing.T) {
 	if len(parts) != 1 || report.LinesUsed != steps {
 		t.Fatalf("%d parts, %d lines used", len(parts), report.LinesUsed)
 	}
-	if kept := recordtest.EstimateBytes(parts[0].Run); kept > 16<<20 {
+	if kept := recordtest.EstimateRunBytes(parts[0].Run); kept > 16<<20 {
 		t.Errorf("%d bytes kept of %d", kept, r.bytes)
 	}
 	loss := parts[0].Run.Curves[0]

@@ -174,7 +174,7 @@ func TestPrograms(t *testing.T) {
 	}
 	for name, want := range programs() {
 		t.Run(name, func(t *testing.T) {
-			parts, report := recordtest.CheckFormat(t, Format(), "run.log", readProgram(t, name))
+			parts, report := recordtest.ReadAndCheckFormat(t, Format(), "run.log", readProgram(t, name))
 			var got []string
 			for _, p := range parts {
 				got = append(got, describeRun(p))
@@ -231,7 +231,7 @@ func TestProgramsAreToldApart(t *testing.T) {
 func TestProgramsTwiceInOneFile(t *testing.T) {
 	for name, want := range programs() {
 		text := readProgram(t, name)
-		parts, report := recordtest.CheckFormat(t, Format(), "run.log", append(slices.Clone(text), text...))
+		parts, report := recordtest.ReadAndCheckFormat(t, Format(), "run.log", append(slices.Clone(text), text...))
 		if len(parts) != 2*len(want) {
 			t.Errorf("%s: got %d runs, want %d", name, len(parts), 2*len(want))
 			continue
@@ -257,7 +257,7 @@ func TestProgramsOneAfterTheOther(t *testing.T) {
 			case b == "tqdm.log" && strings.HasPrefix(a, "lightning"), strings.HasPrefix(a, "deepspeed") && b == "huggingface5.log":
 				continue // one program may have printed both
 			}
-			parts, report := recordtest.CheckFormat(t, Format(), "run.log", append(slices.Clone(readProgram(t, a)), readProgram(t, b)...))
+			parts, report := recordtest.ReadAndCheckFormat(t, Format(), "run.log", append(slices.Clone(readProgram(t, a)), readProgram(t, b)...))
 			var got []string
 			for _, p := range parts {
 				got = append(got, withoutLines(describeRun(p)))
@@ -284,7 +284,7 @@ func TestProgramsWithLabels(t *testing.T) {
 		for _, label := range []string{"0: ", "[rank0]: ", "[1,0]<stdout>:", "0: [default0]:"} {
 			text := strings.TrimSuffix(string(readProgram(t, name)), "\n")
 			text = label + strings.ReplaceAll(text, "\n", "\n"+label) + "\n"
-			parts, report := recordtest.CheckFormat(t, Format(), "run.log", []byte(text))
+			parts, report := recordtest.ReadAndCheckFormat(t, Format(), "run.log", []byte(text))
 			var got []string
 			for _, p := range parts {
 				got = append(got, describeRun(p))
@@ -357,7 +357,7 @@ func TestLinesOfOtherPrograms(t *testing.T) {
 		"Model:       resnet50", "Batch size:  256 global", "64 per device", "Namespace(world_size=8)", "10\timages: 5",
 		"Num examples = 50", "Pseudo dice [0.5]", "using world size: 8", "step=5, lr=1",
 	} {
-		parts, report := recordtest.CheckFormat(t, Format(), "run.log", []byte(line+"\n"))
+		parts, report := recordtest.ReadAndCheckFormat(t, Format(), "run.log", []byte(line+"\n"))
 		if len(parts) > 0 || report.LinesUsed > 0 {
 			t.Errorf("%q: got %d runs and %d used lines, want none", line, len(parts), report.LinesUsed)
 		}
@@ -377,7 +377,7 @@ func TestLongBar(t *testing.T) {
 	if b.Len() < 4<<20 {
 		t.Fatalf("the line has only %d bytes", b.Len())
 	}
-	parts, report := recordtest.CheckFormat(t, Format(), "run.log", []byte(b.String()))
+	parts, report := recordtest.ReadAndCheckFormat(t, Format(), "run.log", []byte(b.String()))
 	if len(parts) != 1 || len(parts[0].Run.Epochs) != 3 || len(report.Unused) > 0 {
 		t.Fatalf("got %d runs and problems %v, want 1 run", len(parts), report.Unused)
 	}
@@ -410,7 +410,7 @@ func TestProgramsOfSeveralRanks(t *testing.T) {
 		{"ImageNet", imagenet.String(), "2 workers; epoch 1: seconds 5 train_loss 2; epoch 2: seconds 5 train_loss 0.625; Loss 4, Time 4"},
 		{"tqdm", bars.String(), "2 workers; epoch 1: seconds 10 train_loss 0.5; epoch 2: seconds 10 train_loss 0.5"},
 	} {
-		parts, report := recordtest.CheckFormat(t, Format(), "run.log", []byte(c.text))
+		parts, report := recordtest.ReadAndCheckFormat(t, Format(), "run.log", []byte(c.text))
 		if len(parts) != 1 || len(parts[0].Evidence) != 1 {
 			t.Errorf("%s: got %d runs, want 1 with evidence; problems %v", c.name, len(parts), report.Unused)
 			continue
@@ -473,7 +473,7 @@ func TestProgramsDetails(t *testing.T) {
 			[]string{"6 seconds 5 train_loss 2"},
 		},
 	} {
-		parts, report := recordtest.CheckFormat(t, Format(), "run.log", []byte(c.text))
+		parts, report := recordtest.ReadAndCheckFormat(t, Format(), "run.log", []byte(c.text))
 		var got []string
 		for _, p := range parts {
 			var epochs []string
@@ -507,7 +507,7 @@ func TestHuggingFaceHeader(t *testing.T) {
 		{"stopped early", header("") + "{'loss': 0.25, 'learning_rate': 0.1, 'epoch': 3.0}\n" + end("3.0"), 3, 0, "ended before"},
 		{"continued, without a header", "{'loss': 1.0, 'learning_rate': 0.1, 'epoch': 4.0}\n" + end("4.0"), 0, 0, "resumed"},
 	} {
-		parts, report := recordtest.CheckFormat(t, Format(), "run.log", []byte(c.text))
+		parts, report := recordtest.ReadAndCheckFormat(t, Format(), "run.log", []byte(c.text))
 		if len(parts) != 1 {
 			t.Fatalf("%s: got %d runs", c.name, len(parts))
 		}

@@ -55,7 +55,7 @@ func (x *valueField) isSetIn(e *runs.Epoch) bool {
 func newTemplateRule(t *template.Template, id int, format logline.FormatID) *templateRule {
 	r := &templateRule{
 		template: t, id: id, format: format, user: format == logline.UserTemplates,
-		epoch: t.Index(fields.Epoch), step: t.Index(fields.Step), rank: t.Index(fields.Rank), steps: t.Index(fields.Steps),
+		epoch: t.FieldIndex(fields.Epoch), step: t.FieldIndex(fields.Step), rank: t.FieldIndex(fields.Rank), steps: t.FieldIndex(fields.Steps),
 	}
 	for i, f := range t.Fields() {
 		x := valueField{index: i, name: f.Name, curve: []byte(f.Name), kind: f.Kind}
@@ -74,11 +74,11 @@ func newTemplateRule(t *template.Template, id int, format logline.FormatID) *tem
 }
 
 func (r *templateRule) lineRule() logline.Rule {
-	return logline.Rule{Prefix: r.template.Prefix(), Read: r.read, EndsWithValue: r.template.EndsWithNumber()}
+	return logline.Rule{Prefix: r.template.Prefix(), Read: r.readLine, EndsWithValue: r.template.EndsWithNumber()}
 }
 
-// read reads line m by the template. It returns Unknown if the template does not match.
-func (r *templateRule) read(log *logline.Log, m []byte) logline.Result {
+// readLine reads line m by the template. It returns Unknown if the template does not match.
+func (r *templateRule) readLine(log *logline.Log, m []byte) logline.Result {
 	values := log.ValueBuffer(r.template)
 	if !r.template.Match(m, values) {
 		return logline.Unknown
@@ -86,7 +86,7 @@ func (r *templateRule) read(log *logline.Log, m []byte) logline.Result {
 	if r.user {
 		log.In.Report.Templates[r.id].Lines++
 	}
-	if !log.Lines.Ended && logline.IsTorn(m, values) {
+	if !log.Lines.Ended && logline.IsTornLine(m, values) {
 		return log.Refuse("last line is torn: %.80q", m)
 	}
 	return readTemplateValues(log, r, m, values)
@@ -96,17 +96,17 @@ func (r *templateRule) read(log *logline.Log, m []byte) logline.Result {
 // Unknown if none does.
 func (t *reader) readUserTemplates(m []byte) logline.Result {
 	for i, r := range t.user {
-		if v := r.read(t.Log, m); v != logline.Unknown {
-			t.rememberShadowed(t.user[i+1:], m)
+		if v := r.readLine(t.Log, m); v != logline.Unknown {
+			t.rememberShadowedTemplates(t.user[i+1:], m)
 			return v
 		}
 	}
 	return logline.Unknown
 }
 
-// rememberShadowed remembers line m in the report for each rule that also matches the line but has
+// rememberShadowedTemplates remembers line m in the report for each rule that also matches the line but has
 // matched none before.
-func (t *reader) rememberShadowed(rules []*templateRule, m []byte) {
+func (t *reader) rememberShadowedTemplates(rules []*templateRule, m []byte) {
 	for _, r := range rules {
 		use := &t.In.Report.Templates[r.id]
 		if use.Lines > 0 || use.Shadowed || t.compared >= maxComparedLines {
@@ -135,7 +135,7 @@ func (t *reader) readUserLine(line, message []byte) logline.Result {
 		}
 	}
 	if v == logline.Unknown {
-		t.rememberNearest(message)
+		t.rememberNearestLine(message)
 	}
 	return v
 }
@@ -143,9 +143,9 @@ func (t *reader) readUserLine(line, message []byte) logline.Result {
 // maxComparedLines limits the lines of a file that are compared with a template that matches none.
 const maxComparedLines = 10_000
 
-// rememberNearest remembers line m in the report for each template that has matched no line, if m
+// rememberNearestLine remembers line m in the report for each template that has matched no line, if m
 // is nearer to it than earlier lines.
-func (t *reader) rememberNearest(m []byte) {
+func (t *reader) rememberNearestLine(m []byte) {
 	if t.compared++; t.compared > maxComparedLines {
 		return
 	}

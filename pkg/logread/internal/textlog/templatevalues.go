@@ -25,8 +25,8 @@ import (
 // set its properties.
 
 type templateState struct {
-	ranks        map[int]*templateRank // by label or {rank}; -1 for lines without
-	ratesOfRanks bool                  // lines with ranks contain rates
+	ranks        map[int]*templateRankState // by label or {rank}; -1 for lines without
+	ratesOfRanks bool                       // lines with ranks contain rates
 	// properties contains the functions that set the properties which templates have read, by
 	// field. They also apply to later runs in the same file, until a line changes them.
 	properties map[string]func(*logline.Log)
@@ -52,10 +52,10 @@ func (s *templateState) reportEpochNumbering(countsFromZero bool, epochs *loglin
 }
 
 func templateStateOf(r *logline.Run) *templateState {
-	return logline.State[templateState](&r.States, logline.UserTemplates)
+	return logline.FormatState[templateState](&r.States, logline.UserTemplates)
 }
 
-type templateRank struct {
+type templateRankState struct {
 	opened bool   // a line with {epoch} was read
 	epoch  int    // its number
 	final  uint64 // fields of this epoch that lines without {step} have set
@@ -72,11 +72,11 @@ type templateRank struct {
 	rateEpoch  int
 }
 
-func (s *templateState) findOrAddRank(rank int) *templateRank {
+func (s *templateState) findOrAddRank(rank int) *templateRankState {
 	r := s.ranks[rank]
 	if r == nil {
-		r = &templateRank{}
-		record.Put(&s.ranks, rank, r)
+		r = &templateRankState{}
+		record.PutInMap(&s.ranks, rank, r)
 	}
 	return r
 }
@@ -154,7 +154,7 @@ func parseIntegerField(log *logline.Log, index int, values []template.Value, nam
 
 // startsNewRun reports whether a line begins a new run, since the rank's epochs are counted from the
 // beginning again. A line with values that an earlier epoch lacks belongs to that epoch.
-func startsNewRun(log *logline.Log, r *templateRule, s *templateRank, epoch int, step int64, values []template.Value) bool {
+func startsNewRun(log *logline.Log, r *templateRule, s *templateRankState, epoch int, step int64, values []template.Value) bool {
 	if !s.opened || epoch >= s.epoch {
 		return false
 	}
@@ -177,18 +177,18 @@ func beginRunKeepingProperties(log *logline.Log) {
 		return
 	}
 	for field, set := range templateStateOf(before).properties {
-		setProperty(log, field, set)
+		setLastingProperty(log, field, set)
 	}
 }
 
-// setProperty calls set, which sets a property of the current run, also for later runs in the file.
-func setProperty(log *logline.Log, field string, set func(*logline.Log)) {
+// setLastingProperty calls set, which sets a property of the current run, also for later runs in the file.
+func setLastingProperty(log *logline.Log, field string, set func(*logline.Log)) {
 	set(log)
-	record.Put(&templateStateOf(log.Current).properties, field, set)
+	record.PutInMap(&templateStateOf(log.Current).properties, field, set)
 }
 
 // readUnnumberedLine reads a line without an epoch or step number when no epoch is open.
-func readUnnumberedLine(log *logline.Log, r *templateRule, s *templateRank, values []template.Value) logline.Result {
+func readUnnumberedLine(log *logline.Log, r *templateRule, s *templateRankState, values []template.Value) logline.Result {
 	switch {
 	case len(r.values) == 0:
 		return logline.Used // only properties of the run
@@ -197,7 +197,7 @@ func readUnnumberedLine(log *logline.Log, r *templateRule, s *templateRank, valu
 		if !(n >= 1) {
 			return log.Refuse("got %g samples, want at least 1", n)
 		}
-		setProperty(log, fields.Samples, func(log *logline.Log) { log.Current.Run.Info.SamplesPerEpoch = int(n) })
+		setLastingProperty(log, fields.Samples, func(log *logline.Log) { log.Current.Run.Info.SamplesPerEpoch = int(n) })
 		return logline.Used
 	}
 	if last := log.LastEpoch(); len(s.lines) == 0 && last != nil { // a line of another format has opened it
@@ -218,7 +218,7 @@ func readUnnumberedLine(log *logline.Log, r *templateRule, s *templateRank, valu
 
 // removeUnnumberedLines is called at the first line with an epoch number. It removes the values of
 // earlier lines, which were counted as epochs on the assumption that no line has a number.
-func removeUnnumberedLines(log *logline.Log, s *templateRank) {
+func removeUnnumberedLines(log *logline.Log, s *templateRankState) {
 	n := 0 // number of lines
 	for _, r := range s.unnumbered {
 		last := s.lines[r.id]
@@ -244,7 +244,7 @@ func removeUnnumberedLines(log *logline.Log, s *templateRank) {
 
 // setTemplateEpoch sets the values of an epoch. final contains the fields that have been set;
 // setting them again is a problem.
-func setTemplateEpoch(log *logline.Log, r *templateRule, s *templateRank, n int, values []template.Value, final uint64) {
+func setTemplateEpoch(log *logline.Log, r *templateRule, s *templateRankState, n int, values []template.Value, final uint64) {
 	if len(r.values) == 0 {
 		return
 	}
@@ -283,7 +283,7 @@ func setTemplateEpoch(log *logline.Log, r *templateRule, s *templateRank, n int,
 func setTemplateValue(log *logline.Log, x *valueField, e *runs.Epoch, v float64) {
 	switch {
 	case x.name == fields.EpochSeconds:
-		v = log.CheckSeconds(v)
+		v = log.EpochSecondsOrNaN(v)
 	case x.isTime() && !record.IsPlausibleTime(v):
 		log.AddProblem("got %s %g, which is no possible value; it is not used", x.name, v)
 		return
@@ -305,7 +305,7 @@ func setTemplateValue(log *logline.Log, x *valueField, e *runs.Epoch, v float64)
 }
 
 // addTemplatePoints adds the values of a line with a step to curves and, if it is known, to the epoch.
-func addTemplatePoints(log *logline.Log, r *templateRule, s *templateRank, step int64, values []template.Value) {
+func addTemplatePoints(log *logline.Log, r *templateRule, s *templateRankState, step int64, values []template.Value) {
 	s.anything = true
 	if s.stepped && s.opened && s.epoch > s.lastIn && step <= s.last {
 		s.offset += s.last
@@ -385,7 +385,7 @@ func setTemplateProperty(log *logline.Log, x *valueField, m []byte, values []tem
 		has, set = info.Config["model"] == text, func(log *logline.Log) { log.AddSetting("model", text) }
 	default: // {epochs} and {steps}, which many lines repeat
 		if info.Config[x.name] != v.Number {
-			setProperty(log, x.name, func(log *logline.Log) { log.AddSetting(x.name, v.Number) })
+			setLastingProperty(log, x.name, func(log *logline.Log) { log.AddSetting(x.name, v.Number) })
 		}
 		return true
 	}
@@ -394,7 +394,7 @@ func setTemplateProperty(log *logline.Log, x *valueField, m []byte, values []tem
 		beginRunKeepingProperties(log)
 	}
 	if !has || s.properties[x.name] == nil {
-		setProperty(log, x.name, set)
+		setLastingProperty(log, x.name, set)
 	}
 	return true
 }

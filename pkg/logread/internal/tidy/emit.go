@@ -21,11 +21,11 @@ func NewEmitter(run runs.Run, name string, use func(Row) error, report func(runs
 	return Emitter{&run, row, use, report}
 }
 
-// emitMeasured calls use for each value that is not NaN.
-func (g Emitter) emitMeasured(values []Value) error {
+// emitMeasuredValues calls use for each value that is not NaN.
+func (g Emitter) emitMeasuredValues(values []Value) error {
 	for _, x := range values {
 		if !math.IsNaN(x.V) {
-			if err := g.emit(x.Name, x.V); err != nil {
+			if err := g.emitValue(x.Name, x.V); err != nil {
 				return err
 			}
 		}
@@ -33,7 +33,7 @@ func (g Emitter) emitMeasured(values []Value) error {
 	return nil
 }
 
-func (g Emitter) emit(name string, v float64) error {
+func (g Emitter) emitValue(name string, v float64) error {
 	g.row.Name, g.row.Value = name, v
 	return g.use(g.row)
 }
@@ -52,12 +52,12 @@ func (g Emitter) EmitEpochs() error {
 				values = append(values, classValues("", c.NamedScores)...)
 			}
 		}
-		if err := g.emitMeasured(values); err != nil {
+		if err := g.emitMeasuredValues(values); err != nil {
 			return err
 		}
 	}
 	g.row.Epoch = 0
-	return g.emitMeasured(runValues(*g.run))
+	return g.emitMeasuredValues(runValues(*g.run))
 }
 
 // EmitSteps emits the values of each rank's steps, which logs of other programs do not have.
@@ -79,7 +79,7 @@ func (g Emitter) EmitSteps() error {
 		}
 		for _, s := range steps {
 			g.row.Epoch, g.row.Step = s.Epoch, s.Step
-			if err := g.emitMeasured(stepValues(s)); err != nil {
+			if err := g.emitMeasuredValues(stepValues(s)); err != nil {
 				return err
 			}
 		}
@@ -95,7 +95,7 @@ func (g Emitter) EmitCurves() error {
 			if g.row.Step = int(step); g.row.Step < 0 {
 				g.row.Step = -1
 			}
-			if err := g.emit(c.Name, c.Values[i]); err != nil {
+			if err := g.emitValue(c.Name, c.Values[i]); err != nil {
 				return err
 			}
 		}
@@ -107,19 +107,19 @@ func (g Emitter) EmitCurves() error {
 func (g Emitter) EmitTrials() error {
 	for _, t := range g.run.Trials {
 		g.row.Step = -1
-		if err := g.emitMeasured([]Value{{t.Name + "_samples_per_second", t.Rate}, {t.Name + "_spread_samples_per_second", t.Spread}}); err != nil {
+		if err := g.emitMeasuredValues([]Value{{t.Name + "_samples_per_second", t.Rate}, {t.Name + "_spread_samples_per_second", t.Spread}}); err != nil {
 			return err
 		}
 		for i, rate := range t.Rates {
 			g.row.Step = i + 1
-			if err := g.emit(t.Name+"_trial_samples_per_second", rate); err != nil {
+			if err := g.emitValue(t.Name+"_trial_samples_per_second", rate); err != nil {
 				return err
 			}
 		}
 	}
 	for _, a := range g.run.AllReduces {
 		g.row.Step = int(a.Bytes)
-		if err := g.emit("all_reduce_seconds", a.Seconds); err != nil {
+		if err := g.emitValue("all_reduce_seconds", a.Seconds); err != nil {
 			return err
 		}
 	}
@@ -131,10 +131,10 @@ func (g Emitter) EmitTrials() error {
 func (g Emitter) EmitSpans() error {
 	for i, s := range g.run.Spans {
 		g.row.Rank, g.row.Step = s.Rank, i+1
-		if err := g.emit(s.Kind+"_start_seconds/"+s.Name, s.Start); err != nil {
+		if err := g.emitValue(s.Kind+"_start_seconds/"+s.Name, s.Start); err != nil {
 			return err
 		}
-		if err := g.emit(s.Kind+"_seconds/"+s.Name, s.Seconds); err != nil {
+		if err := g.emitValue(s.Kind+"_seconds/"+s.Name, s.Seconds); err != nil {
 			return err
 		}
 	}

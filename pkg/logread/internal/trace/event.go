@@ -22,7 +22,7 @@ type traceEvent struct {
 func (e *traceEvent) parse(members *scan.ObjectIterator) {
 	*e = traceEvent{}
 	for key, value := range members.Members() {
-		e.setField(key, scan.Unquote(value))
+		e.setField(key, scan.UnquoteJSON(value))
 	}
 }
 
@@ -108,7 +108,7 @@ func classifySpan(cat, name string) spanClass {
 	case "gpu_memset", "Memset":
 		return classCompute
 	case "gpu_memcpy", "Memcpy":
-		return classifyCopy(low)
+		return classifyMemoryCopy(low)
 	case deviceAnnotation:
 		if strings.HasPrefix(name, stepName) {
 			return classIgnored // the host's annotation of the same step counts; this copy would count the step twice
@@ -138,13 +138,13 @@ func classifySpan(cat, name string) spanClass {
 	case strings.HasPrefix(low, "negotiate_"), low == "queue", strings.HasPrefix(low, "wait_for_"), isCollective(low):
 		return classCommunicate
 	case strings.HasPrefix(name, "Memcpy "):
-		return classifyCopy(low)
+		return classifyMemoryCopy(low)
 	}
 	switch cat {
 	case "cpu_op", "Operator", "Op":
 		return classHostCompute
 	case "user_annotation", "": // PyTorch without Kineto writes no categories
-		if hasPrefix(name, "Optimizer.", "DistributedDataParallel.forward", "aten::", "autograd::", "torch::") {
+		if hasAnyPrefix(name, "Optimizer.", "DistributedDataParallel.forward", "aten::", "autograd::", "torch::") {
 			return classHostCompute
 		}
 	}
@@ -157,9 +157,9 @@ func classifySpan(cat, name string) spanClass {
 	return classOther
 }
 
-// classifyCopy returns the class of a memory copy by its lower-case name. A copy from host to device
+// classifyMemoryCopy returns the class of a memory copy by its lower-case name. A copy from host to device
 // loads a batch, a copy between devices is communication, and a copy within a device is computation.
-func classifyCopy(name string) spanClass {
+func classifyMemoryCopy(name string) spanClass {
 	switch {
 	case strings.Contains(name, "htod"):
 		return classData
@@ -172,24 +172,24 @@ func classifyCopy(name string) spanClass {
 }
 
 func isNCCL(name string) bool {
-	return hasPrefix(name, "nccl", "rccl", "NCCL_", "RCCL_")
+	return hasAnyPrefix(name, "nccl", "rccl", "NCCL_", "RCCL_")
 }
 
 // isCollectiveExecution reports whether a span of communication is the execution of a collective
 // and not its launch: a kernel of NCCL, or the work of a thread of PyTorch's process groups for
 // hosts (ProcessGroupGloo, -MPI, -UCC).
 func isCollectiveExecution(name string) bool {
-	return isNCCL(name) || hasPrefix(name, "gloo:", "mpi:", "ucc:")
+	return isNCCL(name) || hasAnyPrefix(name, "gloo:", "mpi:", "ucc:")
 }
 
 // isCollective reports whether a lower-case name is a usual name of a collective.
 func isCollective(name string) bool {
 	plain := strings.NewReplacer("_", "", "-", "").Replace(name)
-	return hasPrefix(name, "nccl", "rccl", "gloo", "mpi_", "mpi:", "ucc", "xccl", "oneccl") ||
+	return hasAnyPrefix(name, "nccl", "rccl", "gloo", "mpi_", "mpi:", "ucc", "xccl", "oneccl") ||
 		slices.ContainsFunc([]string{"allreduce", "allgather", "reducescatter", "alltoall", "crossdevicereduce"}, func(part string) bool { return strings.Contains(plain, part) }) ||
 		slices.Contains([]string{"broadcast", "barrier", "horovodbroadcast"}, plain)
 }
 
-func hasPrefix(name string, prefixes ...string) bool {
+func hasAnyPrefix(name string, prefixes ...string) bool {
 	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
 }

@@ -81,7 +81,7 @@ func newSpanSet() *spanSet {
 func (s *spanSet) addEvent(e *traceEvent) {
 	switch e.ph {
 	case 'M':
-		s.readMetadata(e)
+		s.readProcessRank(e)
 		return
 	case 'X', 'B', 'E':
 	default:
@@ -185,7 +185,7 @@ func (s *spanSet) internName(e *traceEvent) internedName {
 	if n, ok := s.named[string(s.key)]; ok {
 		return n
 	}
-	name := scan.DecodeString(e.name)
+	name := scan.DecodeJSONString(e.name)
 	n := internedName{class: classifySpan(string(e.cat), name)}
 	if len(s.names) >= maxNames || len(e.name)+len(e.cat) > maxNameBytes {
 		if n.class != classIgnored {
@@ -222,8 +222,8 @@ func (s *spanSet) findLane(e *traceEvent) (i int32, ok bool) {
 // processRankPattern matches the rank in a process's name, such as "rank 3" or "Rank: 3 (GPU 0)".
 func processRankPattern() *regexp.Regexp { return regexp.MustCompile(`^(?i:rank)[ _:#-]*(\d{1,6})\b`) }
 
-// readMetadata stores the rank of a process if its name contains one.
-func (s *spanSet) readMetadata(e *traceEvent) {
+// readProcessRank stores the rank of a process if its name contains one.
+func (s *spanSet) readProcessRank(e *traceEvent) {
 	if string(e.name) != "process_name" || len(s.byPid) >= maxLanes || len(e.pid) > maxNameBytes || len(e.args) > maxNameBytes {
 		return
 	}

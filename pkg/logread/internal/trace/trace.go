@@ -115,17 +115,17 @@ func JoinTraceFiles(parts []*record.Part) []*record.Part {
 		}
 	}
 	for _, files := range byFolder {
-		joinRanks(files)
+		joinRankTraces(files)
 	}
 	return kept
 }
 
 func traceFileOf(p *record.Part) *traceFile { return p.Source.(*traceFile) }
 
-// joinRanks moves the spans of all files into the first part. Times are relative to the start of
-// their file; since all files of a rank use the same clock, joinRanks makes them relative to the
+// joinRankTraces moves the spans of all files into the first part. Times are relative to the start of
+// their file; since all files of a rank use the same clock, joinRankTraces makes them relative to the
 // rank's first file.
-func joinRanks(files []*record.Part) {
+func joinRankTraces(files []*record.Part) {
 	first := map[int]int64{} // nanoseconds, by rank
 	for _, p := range files {
 		rank := max(traceFileOf(p).rank, 0)

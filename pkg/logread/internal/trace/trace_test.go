@@ -358,6 +358,6 @@ func FuzzTrace(f *testing.F) {
 		if d := cmp.Diff(whole, bytewise); d != "" {
 			t.Fatalf("byte by byte it reads otherwise:\n%s", d)
 		}
-		recordtest.CheckFormat(t, Format(), "rank0.json", []byte(text))
+		recordtest.ReadAndCheckFormat(t, Format(), "rank0.json", []byte(text))
 	})
 }

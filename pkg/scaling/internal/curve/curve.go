@@ -55,7 +55,7 @@ func EpochMetrics() []EpochMetric {
 func MetricLines(r runs.Run, metric, axis string) ([]Line, string) {
 	for _, m := range EpochMetrics() {
 		if m.Name == metric {
-			return epochLine(r, metric, axis, m.Value)
+			return epochMetricLine(r, metric, axis, m.Value)
 		}
 	}
 	var lines []Line
@@ -88,10 +88,10 @@ func MetricLines(r runs.Run, metric, axis string) ([]Line, string) {
 	return lines, why
 }
 
-// epochLine returns a slice with the line of an epoch metric. If there is none, it returns the
+// epochMetricLine returns a slice with the line of an epoch metric. If there is none, it returns the
 // reason as a string. Epochs without a value are omitted; later epochs keep their position on the
 // axis.
-func epochLine(r runs.Run, metric, axis string, value func(runs.Epoch) float64) ([]Line, string) {
+func epochMetricLine(r runs.Run, metric, axis string, value func(runs.Epoch) float64) ([]Line, string) {
 	line := Line{Name: metric, Rank: -1}
 	why := "the log has no " + metric
 	_, global := observe.BatchSizes(r)

@@ -25,12 +25,12 @@ type LossCurve struct {
 
 // NewLossCurve combines the losses of repeated runs, epoch by epoch.
 func NewLossCurve(all []*runs.Run) LossCurve {
-	if len(all) == 1 && isAscending(all[0].Epochs) {
-		return newSingleLossCurve(all[0].Epochs)
+	if len(all) == 1 && areEpochsAscending(all[0].Epochs) {
+		return newSingleRunLossCurve(all[0].Epochs)
 	}
 	rows := lossRows(all)
 	c := LossCurve{Runs: len(all)}
-	c.reserve(len(rows)/len(all) + 1)
+	c.reserveEpochs(len(rows)/len(all) + 1)
 	for len(rows) > 0 {
 		n := 1
 		for n < len(rows) && rows[n].epoch == rows[0].epoch {
@@ -42,11 +42,11 @@ func NewLossCurve(all []*runs.Run) LossCurve {
 	return c
 }
 
-// newSingleLossCurve returns the loss curve of one run. It avoids grouping, which is slow for very
+// newSingleRunLossCurve returns the loss curve of one run. It avoids grouping, which is slow for very
 // many epochs.
-func newSingleLossCurve(epochs []runs.Epoch) LossCurve {
+func newSingleRunLossCurve(epochs []runs.Epoch) LossCurve {
 	c := LossCurve{Runs: 1}
-	c.reserve(len(epochs))
+	c.reserveEpochs(len(epochs))
 	elapsed, clock := 0.0, 0.0
 	for i := range epochs {
 		e := &epochs[i]
@@ -85,7 +85,7 @@ func lossRows(all []*runs.Run) []lossRow {
 	return rows
 }
 
-func (c *LossCurve) reserve(n int) {
+func (c *LossCurve) reserveEpochs(n int) {
 	for _, v := range []*[]float64{&c.Epoch, &c.Elapsed, &c.Clock, &c.Train, &c.Val} {
 		*v = make([]float64, 0, n)
 	}
@@ -116,7 +116,7 @@ func (c *LossCurve) addEpoch(rows []lossRow) {
 	c.TrainMin, c.TrainMax = append(c.TrainMin, lo), append(c.TrainMax, hi)
 }
 
-func isAscending(epochs []runs.Epoch) bool {
+func areEpochsAscending(epochs []runs.Epoch) bool {
 	for i := 1; i < len(epochs); i++ {
 		if epochs[i].Epoch <= epochs[i-1].Epoch {
 			return false

@@ -103,29 +103,29 @@ func (c Column[T]) displayCell(row T) string {
 	return cell
 }
 
-func (g Grid[T]) fileColumns() []Column[T] {
+func (g Grid[T]) exportColumns() []Column[T] {
 	return slices.DeleteFunc(slices.Clone(g.Columns), func(c Column[T]) bool { return c.People })
 }
 
 // Table returns the grid as a DataFrame.
 func (g Grid[T]) Table() dataframe.DataFrame {
 	var cols []series.Series
-	for _, c := range g.fileColumns() {
+	for _, c := range g.exportColumns() {
 		switch {
 		case c.Text != nil:
-			cols = append(cols, newSeries(g.Rows, c.Text, series.String, c.Name))
+			cols = append(cols, newDataFrameSeries(g.Rows, c.Text, series.String, c.Name))
 		case c.Count != nil:
-			cols = append(cols, newSeries(g.Rows, c.Count, series.Int, c.Name))
+			cols = append(cols, newDataFrameSeries(g.Rows, c.Count, series.Int, c.Name))
 		case c.Flag != nil:
-			cols = append(cols, newSeries(g.Rows, c.Flag, series.Bool, c.Name))
+			cols = append(cols, newDataFrameSeries(g.Rows, c.Flag, series.Bool, c.Name))
 		default:
-			cols = append(cols, newSeries(g.Rows, c.Value, series.Float, c.Name))
+			cols = append(cols, newDataFrameSeries(g.Rows, c.Value, series.Float, c.Name))
 		}
 	}
 	return dataframe.New(cols...)
 }
 
-func newSeries[T, V any](rows []T, value func(T) V, kind series.Type, name string) series.Series {
+func newDataFrameSeries[T, V any](rows []T, value func(T) V, kind series.Type, name string) series.Series {
 	values := make([]V, len(rows))
 	for i, r := range rows {
 		values[i] = value(r)
@@ -160,7 +160,7 @@ func (g Grid[T]) Write(w io.Writer, format string) error {
 }
 
 func (g Grid[T]) writeCSV(w io.Writer) error {
-	cols := g.fileColumns()
+	cols := g.exportColumns()
 	row := make([]string, len(cols))
 	for i, c := range cols {
 		row[i] = c.Name
@@ -186,7 +186,7 @@ func (g Grid[T]) writeJSON(w io.Writer) error {
 			b.WriteString(",")
 		}
 		b.WriteString("\n  {")
-		for j, c := range g.fileColumns() {
+		for j, c := range g.exportColumns() {
 			cell := c.csvCell(r)
 			switch {
 			case c.Text != nil || strings.HasSuffix(cell, "Inf"):

@@ -10,11 +10,11 @@ import (
 	"lockstep/pkg/internal/clean"
 )
 
-// paperRows returns the table for a paper. It has the human-readable columns that have a value,
+// publicationRows returns the table for a paper. It has the human-readable columns that have a value,
 // with units in the header and each interval as ± half its width. numeric tells for each column
 // whether it contains numbers. Counts other than workers, and optional numbers, become a remark if
 // they are the same in all of several rows.
-func (g Grid[T]) paperRows() (lines [][]string, numeric []bool, remarks []string) {
+func (g Grid[T]) publicationRows() (lines [][]string, numeric []bool, remarks []string) {
 	lines = make([][]string, 1+len(g.Rows))
 	var same []string
 	intervals := false
@@ -31,10 +31,10 @@ func (g Grid[T]) paperRows() (lines [][]string, numeric []bool, remarks []string
 			cells[i] = clean.EscapeText(cell)
 		}
 		if !mayVary && len(cells) > 1 && len(slices.Compact(slices.Clone(cells))) == 1 {
-			same = append(same, c.paperTitle()+" "+cells[0])
+			same = append(same, c.publicationTitle()+" "+cells[0])
 			continue
 		}
-		lines[0], numeric = append(lines[0], c.paperTitle()), append(numeric, c.Text == nil)
+		lines[0], numeric = append(lines[0], c.publicationTitle()), append(numeric, c.Text == nil)
 		for i, cell := range cells {
 			lines[i+1] = append(lines[i+1], cell)
 		}
@@ -48,10 +48,10 @@ func (g Grid[T]) paperRows() (lines [][]string, numeric []bool, remarks []string
 	return lines, numeric, append(remarks, g.Remarks...)
 }
 
-// paperSpellings maps words in column names to their spelling in a paper.
-var paperSpellings = map[string]string{"speedup": "speed-up", "iou": "IoU", "dice": "Dice"}
+// publicationSpellings maps words in column names to their spelling in a paper.
+var publicationSpellings = map[string]string{"speedup": "speed-up", "iou": "IoU", "dice": "Dice"}
 
-func (c Column[T]) paperTitle() string {
+func (c Column[T]) publicationTitle() string {
 	title, unit := c.Name, c.Unit
 	for _, quantity := range []struct{ end, instead, unit string }{{"_seconds", "_time", "s"}, {"_joules", "", "J"}} {
 		if name, ok := strings.CutSuffix(c.Name, quantity.end); ok && unit == "" {
@@ -60,7 +60,7 @@ func (c Column[T]) paperTitle() string {
 	}
 	words := strings.Split(title, "_")
 	for i, word := range words {
-		words[i] = cmp.Or(paperSpellings[word], word)
+		words[i] = cmp.Or(publicationSpellings[word], word)
 	}
 	if title = strings.Join(words, " "); unit != "" {
 		title += " (" + unit + ")"
@@ -76,7 +76,7 @@ func formatPlusMinus(v, half float64) string {
 }
 
 func (g Grid[T]) markdown() string {
-	lines, numeric, remarks := g.paperRows()
+	lines, numeric, remarks := g.publicationRows()
 	var b strings.Builder
 	row := func(cells []string) { fmt.Fprintf(&b, "| %s |\n", strings.Join(cells, " | ")) }
 	rule := make([]string, len(numeric))
@@ -111,7 +111,7 @@ var latexEscapes = strings.NewReplacer(
 // latex returns the table in LaTeX, with the remarks as comments before it. The lines are drawn by
 // the package booktabs.
 func (g Grid[T]) latex() string {
-	lines, numeric, remarks := g.paperRows()
+	lines, numeric, remarks := g.publicationRows()
 	var b strings.Builder
 	b.WriteString("% needs \\usepackage{booktabs}\n")
 	for _, line := range remarks {

@@ -52,31 +52,31 @@ func FitCollective(series string, rows []AllReduceTime, level float64) (*Collect
 			series, english.FormatCount(len(rows), "run"), len(counts), minTimes, minWorkerCounts)
 	}
 	c := &CollectiveFit{Series: series, Rows: rows}
-	c.fit(level)
+	c.fitAlphaBeta(level)
 	return c, nil
 }
 
-// coefficients returns the coefficients of α and β in the model: 2(N−1) and 2(N−1)/N·m.
-func (r AllReduceTime) coefficients() (alpha, beta float64) {
+// modelCoefficients returns the coefficients of α and β in the model: 2(N−1) and 2(N−1)/N·m.
+func (r AllReduceTime) modelCoefficients() (alpha, beta float64) {
 	n := float64(r.Workers)
 	return 2 * (n - 1), 2 * (n - 1) / n * r.Bytes
 }
 
-// fit minimizes the sum of the squares of (fitted − measured)/measured. A parameter that would be
+// fitAlphaBeta minimizes the sum of the squares of (fitted − measured)/measured. A parameter that would be
 // negative is set to 0, and the other one is fitted alone.
-func (c *CollectiveFit) fit(level float64) {
-	alpha, beta, inverse := c.solve(true, true)
+func (c *CollectiveFit) fitAlphaBeta(level float64) {
+	alpha, beta, inverse := c.solveLeastSquares(true, true)
 	switch {
 	case alpha < 0:
-		_, beta, inverse = c.solve(false, true)
+		_, beta, inverse = c.solveLeastSquares(false, true)
 		alpha = 0
 	case beta < 0:
-		alpha, _, inverse = c.solve(true, false)
+		alpha, _, inverse = c.solveLeastSquares(true, false)
 		beta = 0
 	}
 	rss := 0.0
 	for i, r := range c.Rows {
-		a, b := r.coefficients()
+		a, b := r.modelCoefficients()
 		c.Rows[i].Fitted = alpha*a + beta*b
 		d := c.Rows[i].Fitted/r.Seconds - 1
 		rss += d * d
@@ -96,7 +96,7 @@ func (c *CollectiveFit) fit(level float64) {
 	last := slices.MaxFunc(c.Rows, func(a, b AllReduceTime) int {
 		return cmp.Or(cmp.Compare(a.Workers, b.Workers), cmp.Compare(a.Bytes, b.Bytes))
 	})
-	a, _ := last.coefficients()
+	a, _ := last.modelCoefficients()
 	of := english.FormatCount(last.Workers, "worker")
 	if slices.ContainsFunc(c.Rows, func(r AllReduceTime) bool { return r.Workers == last.Workers && r.Bytes != last.Bytes }) {
 		of += fmt.Sprintf(" and %.0f bytes", last.Bytes)
@@ -104,13 +104,13 @@ func (c *CollectiveFit) fit(level float64) {
 	c.Sentence += fmt.Sprintf("; with %s, latency is %s of the all-reduce time.", of, english.FormatPercent(alpha*a/last.Fitted))
 }
 
-// solve returns the linear least-squares solution for α and β, and the inverse of the normal
+// solveLeastSquares returns the linear least-squares solution for α and β, and the inverse of the normal
 // matrix. A parameter whose argument (freeAlpha, freeBeta) is false is fixed at 0, and so are its
 // entries in the matrix.
-func (c *CollectiveFit) solve(freeAlpha, freeBeta bool) (alpha, beta float64, inverse *mat.Dense) {
+func (c *CollectiveFit) solveLeastSquares(freeAlpha, freeBeta bool) (alpha, beta float64, inverse *mat.Dense) {
 	var aa, ab, bb, ay, by float64
 	for _, r := range c.Rows {
-		a, b := r.coefficients()
+		a, b := r.modelCoefficients()
 		a, b = a/r.Seconds, b/r.Seconds
 		aa, ab, bb, ay, by = aa+a*a, ab+a*b, bb+b*b, ay+a, by+b
 	}

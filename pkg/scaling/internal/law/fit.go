@@ -116,7 +116,7 @@ func FitLaws(s Series) (*Fits, error) {
 
 func newFit(l scalingLaw, s Series) (Fit, error) {
 	data := s.Runs
-	lnLambda, theta, rss, err := l.fit(data)
+	lnLambda, theta, rss, err := l.fitParameters(data)
 	if err != nil {
 		return Fit{}, err
 	}

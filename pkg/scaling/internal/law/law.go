@@ -122,8 +122,8 @@ func (l scalingLaw) fitLambda(data []Observation, theta []float64) (lnLambda, rs
 	return lnLambda, rss
 }
 
-// fit returns the least-squares parameters, searched from several start values.
-func (l scalingLaw) fit(data []Observation) (lnLambda float64, theta []float64, rss float64, err error) {
+// fitParameters returns the least-squares parameters, searched from several start values.
+func (l scalingLaw) fitParameters(data []Observation) (lnLambda float64, theta []float64, rss float64, err error) {
 	if len(l.parameters) == 0 {
 		lnLambda, rss = l.fitLambda(data, nil)
 		return lnLambda, nil, rss, nil
@@ -137,7 +137,7 @@ func (l scalingLaw) fit(data []Observation) (lnLambda float64, theta []float64, 
 		Converger:       &optimize.FunctionConverge{Absolute: 1e-15, Iterations: 60},
 	}
 	rss = math.Inf(1)
-	for _, start := range l.startPoints() {
+	for _, start := range l.searchStartPoints() {
 		var result *optimize.Result
 		result, err = optimize.Minimize(problem, start, &settings, &optimize.NelderMead{})
 		if result != nil && result.F < rss { // at the iteration limit, the result is the best point so far
@@ -160,7 +160,7 @@ func snapToZero(theta []float64) []float64 {
 	return theta
 }
 
-func (l scalingLaw) startPoints() [][]float64 {
+func (l scalingLaw) searchStartPoints() [][]float64 {
 	out := [][]float64{nil}
 	for _, p := range l.parameters {
 		var longer [][]float64

@@ -19,13 +19,13 @@ func (f *Fits) summarize() string {
 	if law == nil {
 		best, untried := &f.Rows[0], f.describeUnfittedLaws()
 		if untried == "" {
-			return fmt.Sprintf("%s: no law describes the measurements: %s fits best, but %s.", f.series.Name, SentenceName(best.Law), f.unsupportedReason(best))
+			return fmt.Sprintf("%s: no law describes the measurements: %s fits best, but %s.", f.series.Name, DisplayName(best.Law), f.unsupportedReason(best))
 		}
 		tried := "the only law that was tried"
 		if len(f.Rows) > 1 {
 			tried = fmt.Sprintf("the best of the %d laws that were tried", len(f.Rows))
 		}
-		return fmt.Sprintf("%s: %s, %s, does not describe the measurements: %s; %s.", f.series.Name, SentenceName(best.Law), tried, f.unsupportedReason(best), untried)
+		return fmt.Sprintf("%s: %s, %s, does not describe the measurements: %s; %s.", f.series.Name, DisplayName(best.Law), tried, f.unsupportedReason(best), untried)
 	}
 	unit := f.series.Unit
 	text := []string{fmt.Sprintf("%s follows %s", f.series.Name, law.describe())}
@@ -33,7 +33,7 @@ func (f *Fits) summarize() string {
 		other := &f.Rows[i]
 		// Burnham and Anderson 2002, §2.6: a difference below 2 is substantial support.
 		if other != law && math.Abs(other.Delta-law.Delta) < 2 && f.unsupportedReason(other) == "" {
-			text[0] += fmt.Sprintf(", which these runs can hardly distinguish from %s (ΔAICc %s)", SentenceName(other.Law), english.FormatNumber(math.Abs(other.Delta-law.Delta)))
+			text[0] += fmt.Sprintf(", which these runs can hardly distinguish from %s (ΔAICc %s)", DisplayName(other.Law), english.FormatNumber(math.Abs(other.Delta-law.Delta)))
 			break
 		}
 	}
@@ -73,7 +73,7 @@ func (f *Fits) describeUnfittedLaws() string {
 		var names []string
 		for _, other := range f.Refused[i:] {
 			if other.TooFew && other.Runs == r.Runs {
-				names = append(names, SentenceName(other.Law))
+				names = append(names, DisplayName(other.Law))
 			}
 		}
 		verb := "needs"
@@ -113,14 +113,14 @@ func (f *Fit) describe() string {
 		p = append(p, fmt.Sprintf("%s = %s %s", x.Name, english.FormatNumber(x.Value), english.FormatInterval(x.Low, x.High)))
 	}
 	if len(p) == 0 {
-		return SentenceName(f.Law)
+		return DisplayName(f.Law)
 	}
-	return fmt.Sprintf("%s, %s", SentenceName(f.Law), english.JoinAnd(p))
+	return fmt.Sprintf("%s, %s", DisplayName(f.Law), english.JoinAnd(p))
 }
 
-var lawNames = map[string]string{
+var lawDisplayNames = map[string]string{
 	Linear: "the linear law", Amdahl: "Amdahl's law", Gustafson: "Gustafson's law", USL: "the universal scalability law",
 }
 
-// SentenceName returns the name of a law for use in a sentence, such as "Amdahl's law".
-func SentenceName(law string) string { return lawNames[law] }
+// DisplayName returns the name of a law for use in a sentence, such as "Amdahl's law".
+func DisplayName(law string) string { return lawDisplayNames[law] }

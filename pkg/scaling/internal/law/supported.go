@@ -91,7 +91,7 @@ func combineRepeats(s Series) []Observation {
 	}
 	var out []Observation
 	for size, r := range rates {
-		out = append(out, Observation{size, s.By.Center(r)})
+		out = append(out, Observation{size, s.By.MeanOrMedian(r)})
 	}
 	slices.SortFunc(out, func(a, b Observation) int { return cmp.Compare(a.Size, b.Size) })
 	return out

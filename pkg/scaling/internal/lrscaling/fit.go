@@ -26,7 +26,7 @@ func (o *Result) resampleQualities() [][]float64 {
 		return nil
 	}
 	pooled := math.Sqrt(variance / n)
-	out := make([][]float64, stats.Resamples)
+	out := make([][]float64, stats.BootstrapResamples)
 	for i := range out {
 		out[i] = make([]float64, len(o.Tried))
 	}
@@ -177,15 +177,15 @@ func (o *Result) computeRows(batches []int, draws [][]float64) error {
 		}
 		o.Rows = append(o.Rows, row)
 	}
-	o.findGoodBatches()
+	o.findQualityDrop()
 	return nil
 }
 
-// findGoodBatches sets Good to the last batch size before the quality decreases, and Falls to the
+// findQualityDrop sets Good to the last batch size before the quality decreases, and Falls to the
 // next one.
-func (o *Result) findGoodBatches() {
+func (o *Result) findQualityDrop() {
 	for _, r := range o.Rows {
-		if !observe.IsFinite(r.Quality.Value) || o.isWorse(r.Change) {
+		if !observe.IsFinite(r.Quality.Value) || o.worsensQuality(r.Change) {
 			o.Falls = r.GlobalBatch
 			return
 		}
@@ -193,8 +193,8 @@ func (o *Result) findGoodBatches() {
 	}
 }
 
-// isWorse reports whether a change makes the quality worse by more than noise.
-func (o *Result) isWorse(change stats.Estimate) bool {
+// worsensQuality reports whether a change makes the quality worse by more than noise.
+func (o *Result) worsensQuality(change stats.Estimate) bool {
 	if o.higher {
 		return change.High < 0
 	}
@@ -258,10 +258,10 @@ func (o *Result) fitExponent(draws [][]float64) {
 // rate that a rule predicts.
 const maxRateDifference = 0.05
 
-// compareRules sets Rules. Each rule predicts a learning rate for every other batch size from the
+// compareRateRules sets Rules. Each rule predicts a learning rate for every other batch size from the
 // best rate at the smallest one. The quality at the predicted rate is compared with that at the
 // best rate tried.
-func (o *Result) compareRules() {
+func (o *Result) compareRateRules() {
 	tried := func(k int) float64 { return o.Tried[k].Quality.Value }
 	_, base, _ := o.findBestRate(o.Rows[0].GlobalBatch, tried)
 	first := o.Tried[base]
@@ -298,7 +298,7 @@ func (r *RuleRow) addBatchComparison(o *Result, predicted, best TriedRate) {
 		}
 	case predicted.LearningRate != best.LearningRate:
 		loss.Low, loss.High = o.by.DifferenceInterval(predicted.values, best.values)
-		rejected = o.isWorse(loss)
+		rejected = o.worsensQuality(loss)
 	default:
 		loss.Low, loss.High = 0, 0
 	}

@@ -100,12 +100,12 @@ type Result struct {
 	by        stats.Estimator
 }
 
-// FindRule determines how the best learning rate depends on the global batch. all contains runs at
+// FindRateRule determines how the best learning rate depends on the global batch. all contains runs at
 // several global batches, preferably with several learning rates at each. measure names a measure
 // of quality, or is "" for the first one that most runs have. estimator computes the intervals.
-func FindRule(all []runs.Run, measure string, estimator stats.Estimator) (*Result, error) {
+func FindRateRule(all []runs.Run, measure string, estimator stats.Estimator) (*Result, error) {
 	out := &Result{by: estimator}
-	m, err := out.chooseMeasure(all, measure)
+	m, err := out.chooseQualityMeasure(all, measure)
 	if err != nil {
 		return nil, err
 	}
@@ -126,15 +126,15 @@ func FindRule(all []runs.Run, measure string, estimator stats.Estimator) (*Resul
 		return nil, err
 	}
 	out.fitExponent(draws)
-	out.compareRules()
-	out.decideRule()
+	out.compareRateRules()
+	out.decideRateRule()
 	out.Sentence = out.summarize()
 	return out, nil
 }
 
-// chooseMeasure sets the fields Measure and higher, and returns the named measure of quality. If
+// chooseQualityMeasure sets the fields Measure and higher, and returns the named measure of quality. If
 // measure is "", it chooses the first one that most runs have.
-func (o *Result) chooseMeasure(all []runs.Run, measure string) (observe.Metric, error) {
+func (o *Result) chooseQualityMeasure(all []runs.Run, measure string) (observe.Metric, error) {
 	var names []string
 	for _, q := range observe.QualityMetrics() {
 		known := 0
@@ -179,7 +179,7 @@ func (o *Result) groupRuns(all []runs.Run, qualityOf func(runs.Run) float64) {
 			unknown++
 			continue
 		}
-		rate = o.matchRate(batch, rate)
+		rate = o.matchTriedRate(batch, rate)
 		// Runs with the same seed are identical on any number of workers.
 		at := seeded{batch, rate, r.Info.Seed}
 		if first, twice := seen[at]; twice && r.Info.Seed != 0 {
@@ -215,9 +215,9 @@ func (o *Result) groupRuns(all []runs.Run, qualityOf func(runs.Run) float64) {
 	o.addSettingProblems(counted)
 }
 
-// matchRate returns the rate in Tried that differs from rate only by rounding, or rate itself if
+// matchTriedRate returns the rate in Tried that differs from rate only by rounding, or rate itself if
 // there is none at this batch size.
-func (o *Result) matchRate(batch int, rate float64) float64 {
+func (o *Result) matchTriedRate(batch int, rate float64) float64 {
 	for _, t := range o.Tried {
 		if t.GlobalBatch == batch && math.Abs(t.LearningRate-rate) < 1e-6*rate {
 			return t.LearningRate

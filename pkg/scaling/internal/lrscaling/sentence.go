@@ -17,16 +17,16 @@ const (
 	HowQuality = "quality"
 )
 
-// maxEdgeOptimumShare is the largest fraction of resamples in which the best rate may be the
+// maxBoundaryOptimumFraction is the largest fraction of resamples in which the best rate may be the
 // highest or the lowest tried. Above it, the exponent's interval is truncated and unreliable.
-const maxEdgeOptimumShare = 0.05
+const maxBoundaryOptimumFraction = 0.05
 
-// decideRule sets Rule and How if the runs support one rule and contradict the others.
-func (o *Result) decideRule() {
+// decideRateRule sets Rule and How if the runs support one rule and contradict the others.
+func (o *Result) decideRateRule() {
 	if !math.IsNaN(o.Exponent.Value) {
-		left := o.rulesInInterval()
+		left := o.rateRulesInInterval()
 		switch {
-		case math.IsNaN(o.Exponent.Low) || o.edgeShare > maxEdgeOptimumShare || len(left) > 1:
+		case math.IsNaN(o.Exponent.Low) || o.edgeShare > maxBoundaryOptimumFraction || len(left) > 1:
 		case len(left) == 1:
 			o.Rule, o.How = left[0].name, HowRates
 		default:
@@ -40,9 +40,9 @@ func (o *Result) decideRule() {
 	}
 }
 
-// rulesInInterval returns the rules whose exponent is within the confidence interval of the fitted
+// rateRulesInInterval returns the rules whose exponent is within the confidence interval of the fitted
 // exponent.
-func (o *Result) rulesInInterval() []rateRule {
+func (o *Result) rateRulesInInterval() []rateRule {
 	return slices.DeleteFunc(rateRules(), func(r rateRule) bool {
 		return r.exponent < o.Exponent.Low || r.exponent > o.Exponent.High
 	})
@@ -64,14 +64,14 @@ func (o *Result) splitRejectedRules() (left, rejected []RuleRow) {
 }
 
 func (o *Result) summarize() string {
-	text := []string{o.describeRule(), o.describeGoodBatches()}
+	text := []string{o.describeRateRule(), o.describeBatchLimit()}
 	if o.Rule == "" {
 		text = append(text, "the runs do not decide: "+strings.Join(o.undecidedReasons(), "; "))
 	}
 	return strings.Join(text, "; ") + "."
 }
 
-func (o *Result) describeRule() string {
+func (o *Result) describeRateRule() string {
 	switch {
 	case !math.IsNaN(o.Exponent.Value):
 		text := fmt.Sprintf("the best learning rate is proportional to the global batch to the power %s", english.FormatNumber(o.Exponent.Value))
@@ -80,7 +80,7 @@ func (o *Result) describeRule() string {
 		}
 		text += fmt.Sprintf(" (batches %s)", english.JoinAnd(formatInts(o.fitted)))
 		var left []string
-		for _, r := range o.rulesInInterval() {
+		for _, r := range o.rateRulesInInterval() {
 			left = append(left, r.words)
 		}
 		switch {
@@ -94,14 +94,14 @@ func (o *Result) describeRule() string {
 		return text
 	case o.Rule != "":
 		left, rejected := o.splitRejectedRules()
-		return fmt.Sprintf("%s is the best of those tried: %s", left[0].words, o.describeRejected(rejected))
+		return fmt.Sprintf("%s is the best of those tried: %s", left[0].words, o.describeRejectedRules(rejected))
 	}
 	left, rejected := o.splitRejectedRules()
 	switch {
 	case len(left)+len(rejected) == 0:
 		return "no batch has enough learning rates to determine the best one, and no rate that a rule predicts was tried at a batch above the smallest"
 	case len(left) == 0:
-		return "every rule that was tried loses quality: " + o.describeRejected(rejected)
+		return "every rule that was tried loses quality: " + o.describeRejectedRules(rejected)
 	}
 	var names []string
 	for _, r := range left {
@@ -112,12 +112,12 @@ func (o *Result) describeRule() string {
 		text = english.JoinAnd(names) + " do equally well within noise"
 	}
 	if len(rejected) > 0 {
-		text += "; " + o.describeRejected(rejected)
+		text += "; " + o.describeRejectedRules(rejected)
 	}
 	return text
 }
 
-func (o *Result) describeRejected(rows []RuleRow) string {
+func (o *Result) describeRejectedRules(rows []RuleRow) string {
 	var text []string
 	for _, r := range rows {
 		if math.IsInf(r.Worst.Value, 0) {
@@ -129,7 +129,7 @@ func (o *Result) describeRejected(rows []RuleRow) string {
 	return english.JoinAnd(text)
 }
 
-func (o *Result) describeGoodBatches() string {
+func (o *Result) describeBatchLimit() string {
 	first := o.Rows[0]
 	at := func(batch int) RateRow {
 		return o.Rows[slices.IndexFunc(o.Rows, func(r RateRow) bool { return r.GlobalBatch == batch })]
@@ -174,7 +174,7 @@ func (o *Result) undecidedReasons() (why []string) {
 		if len(below) > 0 {
 			why = append(why, fmt.Sprintf("the best rate of %s is the lowest tried, so a lower one may be better", formatBatches(below)))
 		}
-	case o.edgeShare > maxEdgeOptimumShare:
+	case o.edgeShare > maxBoundaryOptimumFraction:
 		why = append(why, fmt.Sprintf("in %s of the resamples a best rate is the highest or the lowest tried", english.FormatPercent(math.Round(100*o.edgeShare)/100)))
 	}
 	runs := o.Tried[0].Runs // of the batch and rate with the fewest

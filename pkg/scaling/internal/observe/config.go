@@ -10,9 +10,9 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// ConfigSection returns the section of a run's config named key, as JSON with sorted keys. It
+// ConfigSectionJSON returns the section of a run's config named key, as JSON with sorted keys. It
 // returns "" if the config does not have the section.
-func ConfigSection(r runs.Run, key string) string {
+func ConfigSectionJSON(r runs.Run, key string) string {
 	part, ok := r.Info.Config[key]
 	if !ok {
 		return ""
@@ -24,16 +24,16 @@ func ConfigSection(r runs.Run, key string) string {
 	return string(text)
 }
 
-// ConfigSectionWithout is like ConfigSection, but omits some keys of the section.
+// ConfigSectionWithout is like ConfigSectionJSON, but omits some keys of the section.
 func ConfigSectionWithout(r runs.Run, key string, omit ...string) string {
 	part, ok := r.Info.Config[key].(map[string]any)
 	if !ok {
-		return ConfigSection(r, key)
+		return ConfigSectionJSON(r, key)
 	}
 	kept := maps.Clone(part)
 	maps.DeleteFunc(kept, func(k string, _ any) bool { return slices.Contains(omit, k) })
 	r.Info.Config = map[string]any{key: kept}
-	return ConfigSection(r, key)
+	return ConfigSectionJSON(r, key)
 }
 
 // ConfigValues returns the values of the given keys in a section of a run's config, separated by

@@ -13,8 +13,8 @@ import (
 	"lockstep/pkg/runs"
 )
 
-// Input is a number that a result was computed from; see scaling.Input.
-type Input struct {
+// ResultInput is a number that a result was computed from; see scaling.Input.
+type ResultInput struct {
 	Role    string
 	Run     string
 	File    string
@@ -27,10 +27,10 @@ type Input struct {
 	Why     string
 }
 
-// NewInput returns an Input for the named column, which must have one value per run. Its value is
+// NewResultInput returns an Input for the named column, which must have one value per run. Its value is
 // NaN if the run has none.
-func NewInput(name string, r runs.Run, m Measurements) Input {
-	in := Input{Name: name, File: r.File, Unit: metricUnit(name), Value: math.NaN()}
+func NewResultInput(name string, r runs.Run, m Measurements) ResultInput {
+	in := ResultInput{Name: name, File: r.File, Unit: metricUnit(name), Value: math.NaN()}
 	switch name {
 	case "wall_seconds":
 		in.Value, in.File, in.Why = m.Wall, runInfoPath(r), "of the whole job, start-up included"
@@ -64,32 +64,32 @@ func NewInput(name string, r runs.Run, m Measurements) Input {
 
 // SpeedInputs returns the values of all epochs of the runs in c that enter a measure of speed,
 // including epochs that do not count.
-func (rule Rule) SpeedInputs(c RunGroup, measureName string) []Input {
-	var out []Input
+func (rule MeasurementRule) SpeedInputs(c RunGroup, measureName string) []ResultInput {
+	var out []ResultInput
 	for k, r := range c.Runs {
-		add := func(in Input) {
+		add := func(in ResultInput) {
 			in.Run, in.File = r.Dir, cmp.Or(in.File, r.File)
 			out = append(out, in)
 		}
 		if measureName == "wall_seconds" {
-			add(Input{File: runInfoPath(r), Name: "wall_seconds", Value: c.Measured[k].Wall, Unit: "s", Counted: true, Why: "of the whole job"})
+			add(ResultInput{File: runInfoPath(r), Name: "wall_seconds", Value: c.Measured[k].Wall, Unit: "s", Counted: true, Why: "of the whole job"})
 			continue
 		}
 		if measureName == "throughput" && c.Measured[k].RateSource == jobRateSource {
-			for _, in := range rule.jobInputs(r, c.Measured[k]) {
+			for _, in := range rule.jobTimeInputs(r, c.Measured[k]) {
 				add(in)
 			}
 			continue
 		}
 		if measureName == "throughput" && c.Measured[k].RateSource != "" {
-			add(rule.findLoggedRate(&r).input)
+			add(rule.findLoggedThroughput(&r).input)
 			continue
 		}
-		counts, hasTimes := rule.EpochFilter(r), HasEpochTimes(r)
+		counts, hasTimes := rule.CountedEpochFilter(r), HasEpochTimes(r)
 		rateUnit := cmp.Or(c.Measured[k].RateUnit, DefaultRateUnit)
 		for j := range r.Epochs {
 			e := &r.Epochs[j]
-			in := Input{Line: e.Line, Epoch: e.Epoch, Name: "seconds", Value: e.Seconds, Unit: "s", Counted: counts(j) && e.Seconds > 0, Why: rule.exclusionReason(r, j)}
+			in := ResultInput{Line: e.Line, Epoch: e.Epoch, Name: "seconds", Value: e.Seconds, Unit: "s", Counted: counts(j) && e.Seconds > 0, Why: rule.epochExclusionReason(r, j)}
 			n := rule.SamplesInEpoch(e)
 			if measureName == "throughput" && hasTimes && n == 0 && in.Why == "" {
 				in.Counted, in.Why = false, "the log does not contain its samples"
@@ -116,35 +116,35 @@ func (rule Rule) SpeedInputs(c RunGroup, measureName string) []Input {
 			add(in)
 		}
 		if whole, ok := r.Info.Config[logread.TrainingSecondsKey].(float64); ok && !HasEpochTimes(r) {
-			add(Input{Name: logread.TrainingSecondsKey, Value: whole, Unit: "s", Counted: true, Why: "over " + describeTrainedEpochs(r)})
+			add(ResultInput{Name: logread.TrainingSecondsKey, Value: whole, Unit: "s", Counted: true, Why: "over " + describeTrainedEpochs(r)})
 			if n := r.Info.SamplesPerEpoch; measureName == "throughput" && n > 0 && !slices.ContainsFunc(r.Epochs, func(e runs.Epoch) bool { return e.Samples > 0 }) {
-				add(Input{Name: "samples", Value: float64(n), Unit: "samples", Counted: true, Why: "per epoch"})
+				add(ResultInput{Name: "samples", Value: float64(n), Unit: "samples", Counted: true, Why: "per epoch"})
 			}
 		}
 	}
 	return out
 }
 
-// jobInputs returns the inputs of a throughput that is computed from the run time of the complete
+// jobTimeInputs returns the inputs of a throughput that is computed from the run time of the complete
 // job.
-func (rule Rule) jobInputs(r runs.Run, m Measurements) []Input {
-	samples := Input{Name: "samples", Value: rule.samplesPerEpoch(r), Unit: "samples", Counted: true, Why: "per epoch"}
+func (rule MeasurementRule) jobTimeInputs(r runs.Run, m Measurements) []ResultInput {
+	samples := ResultInput{Name: "samples", Value: rule.samplesPerEpoch(r), Unit: "samples", Counted: true, Why: "per epoch"}
 	if SamplesPerEpoch(r) == 0 {
 		samples.Why += ", given by --samples-per-epoch"
 	}
-	return []Input{
+	return []ResultInput{
 		{File: runInfoPath(r), Name: "wall_seconds", Value: m.Job, Unit: "s", Counted: true, Why: "of the whole job, start-up and validation included"},
 		samples,
 		{Name: "epochs", Value: m.JobEpochs, Counted: true, Why: "that the job trained"},
 	}
 }
 
-// exclusionReason returns why the i-th epoch of a run does not count, or "" if it does.
-func (rule Rule) exclusionReason(r runs.Run, i int) string {
+// epochExclusionReason returns why the i-th epoch of a run does not count, or "" if it does.
+func (rule MeasurementRule) epochExclusionReason(r runs.Run, i int) string {
 	switch _, err := strconv.Atoi(rule.Epochs); {
 	case !(r.Epochs[i].Seconds > 0) && HasEpochTimes(r):
 		return "it has no time"
-	case rule.EpochFilter(r)(i):
+	case rule.CountedEpochFilter(r)(i):
 		return ""
 	case err == nil:
 		return "the rule counts only epoch " + rule.Epochs

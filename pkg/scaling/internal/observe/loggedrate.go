@@ -17,16 +17,16 @@ import (
 // DefaultRateUnit is the unit of a throughput if the log does not state one.
 const DefaultRateUnit = "samples/s"
 
-// loggedRate is a throughput that a log contains apart from its epochs, as a trial or as a curve.
+// loggedThroughput is a throughput that a log contains apart from its epochs, as a trial or as a curve.
 // The zero value means that the log has none.
-type loggedRate struct {
-	rate   float64 // of all workers together
-	unit   string  // such as "tokens/s"
-	source string  // where it comes from, without numbers, so that several runs share it
-	input  Input   // the value as logged
+type loggedThroughput struct {
+	rate   float64     // of all workers together
+	unit   string      // such as "tokens/s"
+	source string      // where it comes from, without numbers, so that several runs share it
+	input  ResultInput // the value as logged
 }
 
-type rateCurve struct {
+type throughputCurve struct {
 	unit      string
 	perWorker bool // each value is the rate of one worker
 	seconds   bool // each value is the time of a step
@@ -40,17 +40,17 @@ var perSecondPattern = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?i)^(?:train[/_ ])?(samples?|examples?|images?|imgs?|tokens?|tok)(?:/|_per_|_| per )(?:seconds?|secs?|s)((?:/|_per_| per )(?:gpu|device|worker|rank))?$`)
 })
 
-// newRateCurve describes the throughput in the named curve of a run. ok is false if the curve is
+// newThroughputCurve describes the throughput in the named curve of a run. ok is false if the curve is
 // not known to contain a throughput.
-func newRateCurve(r *runs.Run, name string) (c rateCurve, ok bool) {
+func newThroughputCurve(r *runs.Run, name string) (c throughputCurve, ok bool) {
 	switch {
 	case r.Kind == "torchtitan" && name == "tps": // tokens per second and device
-		return rateCurve{unit: "tokens/s", perWorker: true, rank: 3}, true
+		return throughputCurve{unit: "tokens/s", perWorker: true, rank: 3}, true
 	case r.Kind == "MLPerf log" && name == "throughput":
-		return rateCurve{unit: cmp.Or(r.ThroughputUnit, DefaultRateUnit), rank: 4}, true
+		return throughputCurve{unit: cmp.Or(r.ThroughputUnit, DefaultRateUnit), rank: 4}, true
 	}
 	if name == "step_seconds" {
-		return rateCurve{unit: "steps/s", seconds: true, rank: 5}, true
+		return throughputCurve{unit: "steps/s", seconds: true, rank: 5}, true
 	}
 	m := perSecondPattern().FindStringSubmatch(name)
 	if m == nil {
@@ -68,46 +68,46 @@ func newRateCurve(r *runs.Run, name string) (c rateCurve, ok bool) {
 	return c, true
 }
 
-// findLoggedRate returns the throughput that a run's log contains apart from its epochs. In order
+// findLoggedThroughput returns the throughput that a run's log contains apart from its epochs. In order
 // of precedence, it is the mean of a curve, the rate of the trial FULL (training with the loader),
 // or the rate of the trial SYNTHETIC (training on data in memory). Trials are ignored if the log
 // also has epochs with times, because the trials measured something else.
-func (rule Rule) findLoggedRate(r *runs.Run) loggedRate {
-	if out := rule.findCurveRate(r); out.rate > 0 || HasEpochTimes(*r) {
+func (rule MeasurementRule) findLoggedThroughput(r *runs.Run) loggedThroughput {
+	if out := rule.findCurveThroughput(r); out.rate > 0 || HasEpochTimes(*r) {
 		return out
 	}
-	if out := findTrialRate(r, "FULL", "training with the loader"); out.rate > 0 {
+	if out := findTrialThroughput(r, "FULL", "training with the loader"); out.rate > 0 {
 		return out
 	}
-	return findTrialRate(r, "SYNTHETIC", "training on data in memory")
+	return findTrialThroughput(r, "SYNTHETIC", "training on data in memory")
 }
 
-func findTrialRate(r *runs.Run, name, meaning string) loggedRate {
+func findTrialThroughput(r *runs.Run, name, meaning string) loggedThroughput {
 	i := slices.IndexFunc(r.Trials, func(t runs.Trial) bool { return strings.EqualFold(t.Name, name) })
 	if i < 0 || !(r.Trials[i].Rate > 0) || !IsFinite(r.Trials[i].Rate) {
-		return loggedRate{}
+		return loggedThroughput{}
 	}
 	t, unit := r.Trials[i], cmp.Or(r.ThroughputUnit, DefaultRateUnit)
-	return loggedRate{
+	return loggedThroughput{
 		rate: t.Rate, unit: unit, source: fmt.Sprintf("the logged rate of the trial %s (%s)", t.Name, meaning),
-		input: Input{Name: t.Name, Value: t.Rate, Unit: unit, Line: t.Line, Counted: true, Why: meaning},
+		input: ResultInput{Name: t.Name, Value: t.Rate, Unit: unit, Line: t.Line, Counted: true, Why: meaning},
 	}
 }
 
-// findCurveRate returns the throughput in the run's curves: the mean of the logged values, or their
+// findCurveThroughput returns the throughput in the run's curves: the mean of the logged values, or their
 // median if Rule.Epochs is "median". Rule.DropFirst also drops the first values of a curve that has
 // more, because they include start-up.
-func (rule Rule) findCurveRate(r *runs.Run) loggedRate {
-	var best rateCurve
+func (rule MeasurementRule) findCurveThroughput(r *runs.Run) loggedThroughput {
+	var best throughputCurve
 	var name string
 	var byRank []float64 // the mean rate of each curve of this name
 	values := 0
 	for i := range r.Curves {
-		c, ok := newRateCurve(r, r.Curves[i].Name)
+		c, ok := newThroughputCurve(r, r.Curves[i].Name)
 		if !ok || name != "" && (c.rank > best.rank || c.rank == best.rank && r.Curves[i].Name != name) {
 			continue
 		}
-		v := rule.countedRates(r.Curves[i].Values)
+		v := rule.countedThroughputs(r.Curves[i].Values)
 		if len(v) == 0 {
 			continue
 		}
@@ -115,21 +115,21 @@ func (rule Rule) findCurveRate(r *runs.Run) loggedRate {
 			best, name, byRank, values = c, r.Curves[i].Name, nil, 0
 		}
 		mean := stats.Mean(v)
-		if rule.Epochs == Median {
+		if rule.Epochs == MedianStatistic {
 			mean = stats.Median(v)
 		}
 		byRank, values = append(byRank, mean), values+len(v)
 	}
 	if name == "" {
-		return loggedRate{}
+		return loggedThroughput{}
 	}
 	statistic := "mean"
-	if rule.Epochs == Median {
+	if rule.Epochs == MedianStatistic {
 		statistic = "median"
 	}
 	rate := stats.Mean(byRank)
 	source := fmt.Sprintf("the %s of the logged values of %s", statistic, name)
-	input := Input{Name: name, Value: rate, Unit: best.unit, Counted: true, Why: fmt.Sprintf("%s of %s", statistic, english.FormatCount(values, "logged value"))}
+	input := ResultInput{Name: name, Value: rate, Unit: best.unit, Counted: true, Why: fmt.Sprintf("%s of %s", statistic, english.FormatCount(values, "logged value"))}
 	if best.seconds {
 		rate, source = 1/rate, fmt.Sprintf("the reciprocal of the %s of the logged times of a step", statistic)
 		if _, batch := BatchSizes(*r); batch > 0 {
@@ -142,13 +142,13 @@ func (rule Rule) findCurveRate(r *runs.Run) loggedRate {
 		input.Why += fmt.Sprintf("; per worker, times %s", english.FormatCount(r.Info.Workers, "worker"))
 	}
 	if !(rate > 0) || math.IsInf(rate, 0) {
-		return loggedRate{}
+		return loggedThroughput{}
 	}
-	return loggedRate{rate: rate, unit: best.unit, source: source, input: input}
+	return loggedThroughput{rate: rate, unit: best.unit, source: source, input: input}
 }
 
-// countedRates returns the positive, finite values of a curve that remain after Rule.DropFirst.
-func (rule Rule) countedRates(values []float64) []float64 {
+// countedThroughputs returns the positive, finite values of a curve that remain after Rule.DropFirst.
+func (rule MeasurementRule) countedThroughputs(values []float64) []float64 {
 	if len(values) > rule.DropFirst {
 		values = values[rule.DropFirst:]
 	}

@@ -15,15 +15,15 @@ import (
 	"lockstep/pkg/scaling/internal/stats"
 )
 
-// Rule determines which epochs of a run count, and how they are combined; see scaling.Rule.
-type Rule struct {
+// MeasurementRule determines which epochs of a run count, and how they are combined; see scaling.Rule.
+type MeasurementRule struct {
 	DropFirst       int
 	Epochs          string
 	SamplesPerEpoch int
 }
 
-// Median is the value of Rule.Epochs that selects the median over the epochs.
-const Median = "median"
+// MedianStatistic is the value of Rule.Epochs that selects the median over the epochs.
+const MedianStatistic = "median"
 
 // Measurements contains the measurements of one run according to a rule.
 type Measurements struct {
@@ -46,11 +46,11 @@ type Measurements struct {
 // Measure returns the measurements of a run according to the rule. If the epochs have no sample
 // counts, Rate is the logged throughput, if any. If their times are unknown too, Rate is computed
 // from the time of the training or of the job, provided that the samples and epochs are known.
-func (rule Rule) Measure(r runs.Run) Measurements {
+func (rule MeasurementRule) Measure(r runs.Run) Measurements {
 	m, unit := rule.measureEpochs(r), cmp.Or(r.ThroughputUnit, DefaultRateUnit)
 	if !math.IsNaN(m.Rate) {
 		m.RateUnit = unit
-	} else if logged := rule.findLoggedRate(&r); logged.rate > 0 {
+	} else if logged := rule.findLoggedThroughput(&r); logged.rate > 0 {
 		m.Rate, m.RateUnit, m.RateSource = logged.rate, logged.unit, logged.source
 	}
 	if m.Job = math.NaN(); math.IsNaN(m.Rate) && math.IsNaN(m.Seconds) && !HasEpochTimes(r) {
@@ -69,20 +69,20 @@ func (rule Rule) Measure(r runs.Run) Measurements {
 const jobRateSource = "the samples of all epochs divided by the time of the whole job, which includes start-up and validation"
 
 // samplesPerEpoch returns the number of samples in each epoch of a run, or 0 if unknown.
-func (rule Rule) samplesPerEpoch(r runs.Run) float64 {
+func (rule MeasurementRule) samplesPerEpoch(r runs.Run) float64 {
 	return float64(cmp.Or(SamplesPerEpoch(r), rule.SamplesPerEpoch))
 }
 
 // measureEpochs returns the measurements of a run whose rate, if known, is computed from its
 // epochs.
-func (rule Rule) measureEpochs(r runs.Run) Measurements {
+func (rule MeasurementRule) measureEpochs(r runs.Run) Measurements {
 	var seconds, rates []float64 // of the counted epochs, for their medians
-	if rule.Epochs == Median {
+	if rule.Epochs == MedianStatistic {
 		seconds, rates = make([]float64, 0, len(r.Epochs)), make([]float64, 0, len(r.Epochs))
 	}
 	var n int
 	var samples, knownSeconds, total float64 // knownSeconds is the time of the epochs with a known number of samples
-	counts := rule.EpochFilter(r)
+	counts := rule.CountedEpochFilter(r)
 	for i := range r.Epochs {
 		e := &r.Epochs[i]
 		if !counts(i) || !(e.Seconds > 0) || math.IsInf(e.Seconds, 0) {
@@ -93,7 +93,7 @@ func (rule Rule) measureEpochs(r runs.Run) Measurements {
 		if trained > 0 {
 			samples, knownSeconds = samples+trained, knownSeconds+e.Seconds
 		}
-		if rule.Epochs != Median {
+		if rule.Epochs != MedianStatistic {
 			continue
 		}
 		seconds = append(seconds, e.Seconds)
@@ -106,12 +106,12 @@ func (rule Rule) measureEpochs(r runs.Run) Measurements {
 		return rule.measureWithoutEpochTimes(r, m)
 	}
 	m.Seconds = total / float64(n)
-	if rule.Epochs == Median {
+	if rule.Epochs == MedianStatistic {
 		m.Seconds = stats.Median(seconds)
 	}
 	switch {
 	case samples == 0:
-	case rule.Epochs == Median:
+	case rule.Epochs == MedianStatistic:
 		m.Rate = stats.Median(rates)
 	default: // the mean rate over time, not over epochs
 		m.Rate = samples / knownSeconds
@@ -120,7 +120,7 @@ func (rule Rule) measureEpochs(r runs.Run) Measurements {
 }
 
 // SamplesInEpoch returns the number of samples of an epoch without padding, or 0 if unknown.
-func (rule Rule) SamplesInEpoch(e *runs.Epoch) float64 {
+func (rule MeasurementRule) SamplesInEpoch(e *runs.Epoch) float64 {
 	if n := e.Samples - e.PaddingSamples; n > 0 {
 		return float64(n)
 	}
@@ -133,12 +133,12 @@ func (rule Rule) SamplesInEpoch(e *runs.Epoch) float64 {
 // measureWithoutEpochTimes completes m for a run whose epochs have no times. If the log has the
 // total training time, the seconds per epoch are its mean. If the log has only a throughput, as in
 // synthetic benchmarks, only the rate is set.
-func (rule Rule) measureWithoutEpochTimes(r runs.Run, m Measurements) Measurements {
+func (rule MeasurementRule) measureWithoutEpochTimes(r runs.Run, m Measurements) Measurements {
 	if HasEpochTimes(r) {
 		return m
 	}
 	var rates []float64
-	counts := rule.EpochFilter(r)
+	counts := rule.CountedEpochFilter(r)
 	for i := range r.Epochs {
 		if e := &r.Epochs[i]; e.SamplesPerSecond > 0 && IsFinite(e.SamplesPerSecond) && counts(i) {
 			rates = append(rates, e.SamplesPerSecond)
@@ -146,7 +146,7 @@ func (rule Rule) measureWithoutEpochTimes(r runs.Run, m Measurements) Measuremen
 	}
 	if len(rates) > 0 {
 		m.Rate, m.Epochs = stats.Mean(rates), len(rates)
-		if rule.Epochs == Median {
+		if rule.Epochs == MedianStatistic {
 			m.Rate = stats.Median(rates)
 		}
 	}
@@ -215,11 +215,11 @@ func Distinct[T any, V comparable](items []T, value func(T) V) []V {
 	return found
 }
 
-// EpochFilter returns a function that reports whether the i-th epoch of a run counts. DropFirst
+// CountedEpochFilter returns a function that reports whether the i-th epoch of a run counts. DropFirst
 // refers to epoch numbers, not to indexes, because a log may omit the first epochs. It does not
 // apply to a run whose only row is not an epoch, such as the throughput in a benchmark's summary or
 // a row of a results table without an epoch number.
-func (rule Rule) EpochFilter(r runs.Run) func(i int) bool {
+func (rule MeasurementRule) CountedEpochFilter(r runs.Run) func(i int) bool {
 	if len(r.Epochs) == 1 && (!HasEpochTimes(r) || r.Epochs[0].Epoch < 1) {
 		return func(int) bool { return true }
 	}

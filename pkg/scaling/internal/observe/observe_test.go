@@ -23,7 +23,7 @@ func TestTotalTimeIsDividedByTrainedEpochs(t *testing.T) {
 		for n := 1; n <= 3; n++ {
 			r.Epochs = append(r.Epochs, runs.Epoch{Epoch: n, Seconds: nan, SamplesPerSecond: nan})
 		}
-		if m := (Rule{}).Measure(r); m.Seconds != c.want || !strings.Contains(m.Note, c.note) {
+		if m := (MeasurementRule{}).Measure(r); m.Seconds != c.want || !strings.Contains(m.Note, c.note) {
 			t.Errorf("%v epochs: got %g s (%s), want %g s (%s)", c.epochs, m.Seconds, m.Note, c.want, c.note)
 		}
 	}

@@ -108,17 +108,17 @@ func ChooseSpeedMeasure(cells []RunGroup) (best SpeedMeasure, ok bool) {
 				n++
 			}
 		}
-		if n > most && (m.Name != "wall_seconds" || len(DistinctJobEpochs(cells, true)) <= 1) {
+		if n > most && (m.Name != "wall_seconds" || len(DistinctJobEpochCounts(cells, true)) <= 1) {
 			best, most = m, n
 		}
 	}
 	return best, most > 0
 }
 
-// DistinctJobEpochs returns, as texts in ascending order, the distinct numbers of epochs of the
+// DistinctJobEpochCounts returns, as texts in ascending order, the distinct numbers of epochs of the
 // runs whose logs have only the time of the whole job. It ignores unknown numbers. Runs with a
 // throughput are included only if withRates is set.
-func DistinctJobEpochs(cells []RunGroup, withRates bool) (texts []string) {
+func DistinctJobEpochCounts(cells []RunGroup, withRates bool) (texts []string) {
 	var numbers []float64
 	for _, c := range cells {
 		for _, m := range c.Measured {

@@ -8,8 +8,8 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// Resamples is the number of bootstrap resamples for an interval.
-const Resamples = 1000
+// BootstrapResamples is the number of bootstrap resamples for an interval.
+const BootstrapResamples = 1000
 
 // bootstrap computes confidence intervals of a statistic.
 //
@@ -28,25 +28,25 @@ type bootstrap struct {
 	center func([]float64) float64 // may reorder its argument
 	middle bool                    // center is the median
 	logs   bool                    // values are positive; resample their logarithms
-	cache  *DrawCache
+	cache  *ResampleCache
 }
 
-// sample contains the values of one side of a comparison, prepared for resampling.
-type sample struct {
+// bootstrapSample contains the values of one side of a comparison, prepared for resampling.
+type bootstrapSample struct {
 	at      []float64 // values, or their logarithms
 	noise   float64   // s/√n
-	draws   *drawSet
+	draws   *resampleDraws
 	scratch []float64
 }
 
-// setDraws gets the sample's random draws from the cache. side is 0 for the numerator of a ratio
+// setResampleDraws gets the sample's random draws from the cache. side is 0 for the numerator of a ratio
 // and 1 for the denominator; see drawKey.
-func (s *sample) setDraws(c *DrawCache, side int) {
+func (s *bootstrapSample) setResampleDraws(c *ResampleCache, side int) {
 	s.draws, s.scratch = c.draws(side, len(s.at)), make([]float64, len(s.at))
 }
 
-func (b bootstrap) newSample(values []float64) sample {
-	s := sample{at: slices.Clone(values)}
+func (b bootstrap) newSample(values []float64) bootstrapSample {
+	s := bootstrapSample{at: slices.Clone(values)}
 	if b.logs {
 		for i, v := range s.at {
 			s.at[i] = math.Log(v)
@@ -57,7 +57,7 @@ func (b bootstrap) newSample(values []float64) sample {
 }
 
 // resampledCenter returns the mean or median of the i-th resample of s.
-func (b bootstrap) resampledCenter(s *sample, i int) float64 {
+func (b bootstrap) resampledCenter(s *bootstrapSample, i int) float64 {
 	n := len(s.at)
 	pick, noise := s.draws.pick[i*n:(i+1)*n], s.draws.noise[i*n:(i+1)*n]
 	for k := range s.scratch {
@@ -95,7 +95,7 @@ func (b bootstrap) computeInterval(values, others []float64, minus bool) (low, h
 		}
 		return x / y
 	}
-	top, bottom, other := b.newSample(values), sample{}, 0.0
+	top, bottom, other := b.newSample(values), bootstrapSample{}, 0.0
 	if others != nil {
 		bottom, other = b.newSample(others), b.center(slices.Clone(others))
 	}
@@ -103,11 +103,11 @@ func (b bootstrap) computeInterval(values, others []float64, minus bool) (low, h
 	if top.noise == 0 && bottom.noise == 0 {
 		return center, center
 	}
-	top.setDraws(b.cache, 0)
+	top.setResampleDraws(b.cache, 0)
 	if others != nil {
-		bottom.setDraws(b.cache, 1)
+		bottom.setResampleDraws(b.cache, 1)
 	}
-	distances := make([]float64, Resamples)
+	distances := make([]float64, BootstrapResamples)
 	for i := range distances {
 		v := b.resampledCenter(&top, i)
 		if others != nil {
@@ -138,7 +138,7 @@ func widenInterval(distances []float64, level, freedom float64) (low, high float
 // welchDegreesOfFreedom returns Welch's degrees of freedom of a difference of means
 // (Welch, The generalization of Student's problem when several different population
 // variances are involved, Biometrika 34, 1947), or of the mean of a if b is empty.
-func welchDegreesOfFreedom(a, b sample) float64 {
+func welchDegreesOfFreedom(a, b bootstrapSample) float64 {
 	va, vb := a.noise*a.noise, b.noise*b.noise
 	down := va * va / float64(len(a.at)-1)
 	if len(b.at) > 1 {

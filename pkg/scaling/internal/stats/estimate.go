@@ -61,11 +61,11 @@ func (e Estimate) Complement() Estimate {
 type Estimator struct {
 	Level float64 // confidence level of intervals
 	Mean  bool    // the center is the mean, otherwise the median
-	Cache *DrawCache
+	Cache *ResampleCache
 }
 
-// Center returns the mean or the median of values, depending on the estimator.
-func (e Estimator) Center(values []float64) float64 {
+// MeanOrMedian returns the mean or the median of values, depending on the estimator.
+func (e Estimator) MeanOrMedian(values []float64) float64 {
 	if e.Mean {
 		return Mean(values)
 	}
@@ -131,8 +131,8 @@ func (e Estimator) ResampleCenters(values []float64, deviation float64, side int
 	if len(values) == 1 {
 		one.noise = deviation
 	}
-	one.setDraws(b.cache, side)
-	out := make([]float64, Resamples)
+	one.setResampleDraws(b.cache, side)
+	out := make([]float64, BootstrapResamples)
 	for i := range out {
 		out[i] = b.resampledCenter(&one, i)
 	}

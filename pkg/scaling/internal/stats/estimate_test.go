@@ -36,7 +36,7 @@ func TestIntervalCoverage(t *testing.T) {
 			}
 			return v
 		}
-		by := Estimator{Level: 0.95, Mean: c.repeats == "mean", Cache: NewDrawCache()}
+		by := Estimator{Level: 0.95, Mean: c.repeats == "mean", Cache: NewResampleCache()}
 		held := 0
 		for range studies {
 			if r := by.Ratio(draw(c.top, truth), draw(c.bottom, 1)); r.Low <= truth && truth <= r.High {
@@ -55,7 +55,7 @@ func TestIntervalCoverage(t *testing.T) {
 // in every study: the same runs give the same digits in any unit, and the interval of an
 // inverted ratio is the inverted interval, except that the sides use other draws.
 func TestIntervalsRepeat(t *testing.T) {
-	by := Estimator{Level: 0.95, Cache: NewDrawCache()}
+	by := Estimator{Level: 0.95, Cache: NewResampleCache()}
 	a, b := []float64{10, 10.4, 9.9, 10.2}, []float64{5, 5.1, 4.8}
 	first, again := by.Ratio(a, b), by.Ratio(a, b)
 	if first != again {

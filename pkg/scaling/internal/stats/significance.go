@@ -100,7 +100,7 @@ func SignedRankTest(differences []float64) (sum, expected, p float64) {
 	}
 	total, observed := 0, 0 // sums of doubled ranks, which are integers
 	doubled := make([]int, len(d))
-	for i, r := range ranks(sizes) {
+	for i, r := range fractionalRanks(sizes) {
 		doubled[i] = int(math.Round(2 * r))
 		total += doubled[i]
 		if d[i] > 0 {
@@ -134,7 +134,7 @@ func abs(n int) int { return max(n, -n) }
 // scipy.stats.spearmanr computes it. Ties get the mean of their ranks. It needs at least three
 // values. If all values of x or y are equal, it returns 0 and 1.
 func SpearmanTest(x, y []float64) (rho, p float64) {
-	rho = stat.Correlation(ranks(x), ranks(y), nil)
+	rho = stat.Correlation(fractionalRanks(x), fractionalRanks(y), nil)
 	n := float64(len(x))
 	switch {
 	case math.IsNaN(rho):
@@ -146,8 +146,8 @@ func SpearmanTest(x, y []float64) (rho, p float64) {
 	return rho, 2 * distuv.StudentsT{Mu: 0, Sigma: 1, Nu: n - 2}.Survival(t)
 }
 
-// ranks returns the ranks of values, from 1. Ties get the mean of their ranks.
-func ranks(values []float64) []float64 {
+// fractionalRanks returns the ranks of values, from 1. Ties get the mean of their ranks.
+func fractionalRanks(values []float64) []float64 {
 	order := make([]int, len(values))
 	for i := range order {
 		order[i] = i

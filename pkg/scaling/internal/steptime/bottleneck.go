@@ -52,7 +52,7 @@ func FindBottleneck(series string, r runs.Run) (Bottleneck, bool) {
 	io, synthetic, full := row.IO.Value, row.Synthetic.Value, row.Full.Value
 	slower, faster := min(io, synthetic), max(io, synthetic)
 	switch {
-	case !clearlyDiffer(row.IO, row.Synthetic):
+	case !trialRatesDiffer(row.IO, row.Synthetic):
 		row.Bound = BoundUnclear
 	case io < synthetic:
 		row.Bound = BoundInput
@@ -60,7 +60,7 @@ func FindBottleneck(series string, r runs.Run) (Bottleneck, bool) {
 		row.Bound = BoundCompute
 	}
 	row.Share, row.Headroom = full/slower, faster/full
-	if slowest := row.slowerRate(); row.Share > 1 && clearlyDiffer(row.Full, slowest) {
+	if slowest := row.slowerTrialRate(); row.Share > 1 && trialRatesDiffer(row.Full, slowest) {
 		row.Bound = BoundUnclear
 	}
 	serial, best := 1/io+1/synthetic, 1/slower
@@ -82,20 +82,20 @@ func trialEstimate(t runs.Trial) stats.Estimate {
 	return s
 }
 
-// clearlyDiffer reports whether two rates differ by more than their trials vary: all trials of one
+// trialRatesDiffer reports whether two rates differ by more than their trials vary: all trials of one
 // are faster than all trials of the other. If a log has only the spread, the intervals rate ±
 // spread must not overlap.
-func clearlyDiffer(a, b stats.Estimate) bool {
+func trialRatesDiffer(a, b stats.Estimate) bool {
 	if a.N > 1 && b.N > 1 {
 		return a.Max < b.Min || b.Max < a.Min
 	}
 	low, high := func(s stats.Estimate) float64 { return s.Low }, func(s stats.Estimate) float64 { return s.High }
-	return intervalEndOrValue(a, high) < intervalEndOrValue(b, low) || intervalEndOrValue(b, high) < intervalEndOrValue(a, low)
+	return intervalBoundOrValue(a, high) < intervalBoundOrValue(b, low) || intervalBoundOrValue(b, high) < intervalBoundOrValue(a, low)
 }
 
-// intervalEndOrValue returns the bound of s that the function end gets (Low or High). If s has no
+// intervalBoundOrValue returns the bound of s that the function end gets (Low or High). If s has no
 // interval, it returns the value.
-func intervalEndOrValue(s stats.Estimate, end func(stats.Estimate) float64) float64 {
+func intervalBoundOrValue(s stats.Estimate, end func(stats.Estimate) float64) float64 {
 	if v := end(s); !math.IsNaN(v) {
 		return v
 	}
@@ -106,8 +106,8 @@ func intervalEndOrValue(s stats.Estimate, end func(stats.Estimate) float64) floa
 // reach to count as limited by this rate alone.
 const minShareOfSlowerRate = 0.9
 
-// slowerRate returns the lower of the rates of loading alone (IO) and computing alone (SYNTHETIC).
-func (r Bottleneck) slowerRate() stats.Estimate {
+// slowerTrialRate returns the lower of the rates of loading alone (IO) and computing alone (SYNTHETIC).
+func (r Bottleneck) slowerTrialRate() stats.Estimate {
 	if r.IO.Value < r.Synthetic.Value {
 		return r.IO
 	}
@@ -116,12 +116,12 @@ func (r Bottleneck) slowerRate() stats.Estimate {
 
 func (r Bottleneck) summarize() string {
 	head := fmt.Sprintf("%s at %s: ", r.Series, english.FormatCount(r.Workers, "worker"))
-	slower, what, cure := r.slowerRate(), "the computation", "a faster loader gains nothing"
+	slower, what, cure := r.slowerTrialRate(), "the computation", "a faster loader gains nothing"
 	if r.IO.Value < r.Synthetic.Value {
 		what, cure = "the input", "faster computation gains nothing"
 	}
 	switch {
-	case r.Share > 1 && clearlyDiffer(r.Full, slower):
+	case r.Share > 1 && trialRatesDiffer(r.Full, slower):
 		return head + fmt.Sprintf("FULL (%s samples/s) is faster than %s alone (%s), which is impossible: measure the three trials again under equal conditions.",
 			english.FormatNumber(r.Full.Value), what, english.FormatNumber(slower.Value))
 	case r.Bound == BoundUnclear:
@@ -132,7 +132,7 @@ func (r Bottleneck) summarize() string {
 	switch {
 	case r.Share >= minShareOfSlowerRate:
 		text += "; " + cure
-	case !clearlyDiffer(r.Full, slower):
+	case !trialRatesDiffer(r.Full, slower):
 		text += "; " + cure + "; the rest is within the variation of the trials"
 	default:
 		text += fmt.Sprintf(", because loading and computing interfere with each other (%s of the possible overlap): give the loader its own cores, threads or memory", english.FormatPercent(r.Overlap))

@@ -38,8 +38,8 @@ type StepTotals struct {
 	other      float64
 }
 
-// Add adds the counted steps of a run. It reports whether there were any.
-func (t *StepTotals) Add(r runs.Run, spans CountedSteps) bool {
+// AddRunSteps adds the counted steps of a run. It reports whether there were any.
+func (t *StepTotals) AddRunSteps(r runs.Run, spans CountedSteps) bool {
 	var own StepTotals
 	for rank, steps := range spans.ByRank {
 		seen := map[int]bool{}

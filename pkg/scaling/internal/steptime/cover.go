@@ -14,7 +14,7 @@ type interval struct{ from, to float64 }
 // intervals is a sorted list of disjoint time intervals.
 type intervals []interval
 
-func mergeSpans(spans []runs.Span, kind string) intervals {
+func mergeSpansOfKind(spans []runs.Span, kind string) intervals {
 	var all []interval
 	for _, s := range spans {
 		if s.Kind == kind && s.Seconds > 0 {

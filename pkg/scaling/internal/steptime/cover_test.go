@@ -38,7 +38,7 @@ func TestCoverProperties(t *testing.T) {
 				alone++
 			}
 		}
-		x, y := mergeSpans(a, runs.SpanCompute), mergeSpans(b, runs.SpanCommunication)
+		x, y := mergeSpansOfKind(a, runs.SpanCompute), mergeSpansOfKind(b, runs.SpanCommunication)
 		if got := x.intersect(y).overlapSeconds(window); got != both {
 			rt.Fatalf("%v and %v: %g, expected %g", x, y, got, both)
 		}

@@ -29,12 +29,12 @@ type CountedSteps struct {
 }
 
 // ReadCountedSteps reads the step spans of a run. ByRank is nil if the run has none.
-func ReadCountedSteps(r runs.Run, rule observe.Rule) CountedSteps {
+func ReadCountedSteps(r runs.Run, rule observe.MeasurementRule) CountedSteps {
 	s := CountedSteps{seconds: map[int]float64{}}
 	if len(r.Workers) == 0 {
 		return s
 	}
-	counts := rule.EpochFilter(r)
+	counts := rule.CountedEpochFilter(r)
 	for i, e := range r.Epochs {
 		if counts(i) && e.Seconds > 0 {
 			s.seconds[e.Epoch] = e.Seconds

@@ -34,7 +34,7 @@ type RankArrivals struct {
 // AnalyzeArrivals determines when each rank of a run arrives at the collectives. It uses the step
 // spans, and the traces if every rank has one that marks the steps. It returns nil for a run with
 // one worker. The problems say why spans or traces were not used.
-func AnalyzeArrivals(series string, r runs.Run, rule observe.Rule) ([]RankArrivals, []runs.Problem) {
+func AnalyzeArrivals(series string, r runs.Run, rule observe.MeasurementRule) ([]RankArrivals, []runs.Problem) {
 	if r.Info.Workers < 2 {
 		return nil, nil
 	}

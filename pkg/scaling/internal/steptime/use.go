@@ -34,9 +34,9 @@ type TimeUse struct {
 	Idle               stats.Estimate
 }
 
-// stepTimeUse contains the seconds of one step by activity. The constants useData to useStep are
+// stepActivitySeconds contains the seconds of one step by activity. The constants useData to useStep are
 // the indexes.
-type stepTimeUse [6]float64
+type stepActivitySeconds [6]float64
 
 const (
 	useData = iota
@@ -50,12 +50,12 @@ const (
 // MeasureTimeUse computes how the steps of the runs in c spend their time, from one source; see
 // scaling.Study.TimeUse. Runs is 0 if no run has steps. level is the confidence level of the
 // intervals.
-func MeasureTimeUse(c observe.RunGroup, rule observe.Rule, source string, level float64) (TimeUse, []runs.Problem) {
+func MeasureTimeUse(c observe.RunGroup, rule observe.MeasurementRule, source string, level float64) (TimeUse, []runs.Problem) {
 	row := TimeUse{Source: source}
 	var all []runs.Problem
-	var series [][]stepTimeUse // for each run, its steps: means over the ranks
+	var series [][]stepActivitySeconds // for each run, its steps: means over the ranks
 	for _, r := range c.Runs {
-		var steps []stepTimeUse
+		var steps []stepActivitySeconds
 		var ranks int
 		if source == SourceTrace {
 			steps, ranks = timeUseFromTraces(r)
@@ -74,12 +74,12 @@ func MeasureTimeUse(c observe.RunGroup, rule observe.Rule, source string, level 
 		return row, all
 	}
 	for k, into := range []*stats.Estimate{&row.Data, &row.Compute, &row.Exposed, &row.Hidden, &row.Idle, &row.Step} {
-		*into = meanOverSteps(series, k, level)
+		*into = meanActivityOverSteps(series, k, level)
 	}
 	return row, all
 }
 
-func timeUseFromSpans(r runs.Run, rule observe.Rule) ([]stepTimeUse, []runs.Problem) {
+func timeUseFromSpans(r runs.Run, rule observe.MeasurementRule) ([]stepActivitySeconds, []runs.Problem) {
 	steps, problems := ReadCountedSteps(r, rule).CompleteSteps()
 	if len(steps) == 0 {
 		return nil, problems
@@ -97,13 +97,13 @@ func timeUseFromSpans(r runs.Run, rule observe.Rule) ([]stepTimeUse, []runs.Prob
 		}
 	}
 	idle = max(0, idle-held) / float64(len(steps))
-	out := make([]stepTimeUse, len(steps))
+	out := make([]stepActivitySeconds, len(steps))
 	for i, step := range steps {
 		n := float64(len(step))
 		for _, x := range step {
 			compute := x.Forward + x.Backward + x.Optimizer
 			hidden := max(0, x.AllReduce-x.Wait)
-			for k, v := range (stepTimeUse{x.Data, compute, x.Wait, hidden, idle, x.Data + compute + x.Wait + idle}) {
+			for k, v := range (stepActivitySeconds{x.Data, compute, x.Wait, hidden, idle, x.Data + compute + x.Wait + idle}) {
 				out[i][k] += v / n
 			}
 		}
@@ -113,22 +113,22 @@ func timeUseFromSpans(r runs.Run, rule observe.Rule) ([]stepTimeUse, []runs.Prob
 
 // timeUseFromTraces returns the time use of each step in a run's traces, averaged over the ranks,
 // and the number of ranks that have a trace.
-func timeUseFromTraces(r runs.Run) ([]stepTimeUse, int) {
+func timeUseFromTraces(r runs.Run) ([]stepActivitySeconds, int) {
 	byRank := spansByRank(r)
-	var sums []stepTimeUse
+	var sums []stepActivitySeconds
 	var ranks []int
 	for _, rank := range slices.Sorted(maps.Keys(byRank)) { // sorted, so that every program rounds the sums in the same way
 		spans := byRank[rank]
-		compute := mergeSpans(spans, runs.SpanCompute)
-		communication, data := mergeSpans(spans, runs.SpanCommunication), mergeSpans(spans, runs.SpanData)
+		compute := mergeSpansOfKind(spans, runs.SpanCompute)
+		communication, data := mergeSpansOfKind(spans, runs.SpanCommunication), mergeSpansOfKind(spans, runs.SpanData)
 		exposed, hidden := communication.subtract(compute), communication.intersect(compute)
 		loading := data.subtract(compute).subtract(communication)
-		for i, w := range stepWindows(spans) {
-			u := stepTimeUse{loading.overlapSeconds(w), compute.overlapSeconds(w), exposed.overlapSeconds(w), hidden.overlapSeconds(w)}
+		for i, w := range stepIntervals(spans) {
+			u := stepActivitySeconds{loading.overlapSeconds(w), compute.overlapSeconds(w), exposed.overlapSeconds(w), hidden.overlapSeconds(w)}
 			u[useStep] = w.to - w.from
 			u[useIdle] = max(0, u[useStep]-u[useData]-u[useCompute]-u[useExposed])
 			if i == len(sums) {
-				sums, ranks = append(sums, stepTimeUse{}), append(ranks, 0)
+				sums, ranks = append(sums, stepActivitySeconds{}), append(ranks, 0)
 			}
 			ranks[i]++
 			for k, v := range u {
@@ -163,9 +163,9 @@ func profilerSteps(spans []runs.Span) []interval {
 	return out
 }
 
-// stepWindows returns the time intervals of the steps that are marked in a rank's trace. If none
+// stepIntervals returns the time intervals of the steps that are marked in a rank's trace. If none
 // are marked, the complete trace is one step.
-func stepWindows(spans []runs.Span) []interval {
+func stepIntervals(spans []runs.Span) []interval {
 	marked := profilerSteps(spans)
 	if len(marked) > 0 {
 		return marked
@@ -182,11 +182,11 @@ func stepWindows(spans []runs.Span) []interval {
 	return nil
 }
 
-// meanOverSteps returns the mean of one activity over the steps of all runs. part is an index of
+// meanActivityOverSteps returns the mean of one activity over the steps of all runs. part is an index of
 // stepTimeUse. The interval is from the moving-block bootstrap (Künsch, The jackknife and the
 // bootstrap for general stationary observations, Annals of Statistics 17, 1989): consecutive steps
 // are correlated, so blocks of about n^(1/3) consecutive steps are drawn, separately for each run.
-func meanOverSteps(series [][]stepTimeUse, part int, level float64) stats.Estimate {
+func meanActivityOverSteps(series [][]stepActivitySeconds, part int, level float64) stats.Estimate {
 	out := stats.Estimate{Min: math.Inf(1), Max: math.Inf(-1), Low: math.NaN(), High: math.NaN()}
 	var seed []float64
 	sums := make([][]float64, len(series)) // cumulative sums before each step
@@ -211,7 +211,7 @@ func meanOverSteps(series [][]stepTimeUse, part int, level float64) stats.Estima
 		return out
 	}
 	rng := rand.New(rand.NewPCG(seedFromValues(seed), uint64(part)))
-	means := make([]float64, stats.Resamples)
+	means := make([]float64, stats.BootstrapResamples)
 	for i := range means {
 		total := 0.0
 		for _, before := range sums {

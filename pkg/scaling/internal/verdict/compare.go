@@ -83,7 +83,7 @@ func CompareStudies(a, b Study) (*Comparisons, error) {
 			pairs[i].NameA, pairs[i].NameB = p.A+" in "+a.DisplayName, p.B+" in "+b.DisplayName
 		}
 	}
-	c, err := ComparePairs(a, b, pairs)
+	c, err := CompareSeriesPairs(a, b, pairs)
 	if err != nil {
 		return nil, err
 	}
@@ -120,8 +120,8 @@ func matchSeries(a, b Study) ([]SeriesPair, error) {
 	return pairs, nil
 }
 
-// ComparePairs compares pairs of series at every worker count that both have.
-func ComparePairs(a, b Study, pairs []SeriesPair) (*Comparisons, error) {
+// CompareSeriesPairs compares pairs of series at every worker count that both have.
+func CompareSeriesPairs(a, b Study, pairs []SeriesPair) (*Comparisons, error) {
 	out := &Comparisons{}
 	for _, pr := range pairs {
 		first := len(out.Rows)
@@ -136,7 +136,7 @@ func ComparePairs(a, b Study, pairs []SeriesPair) (*Comparisons, error) {
 				out.Problems = append(out.Problems, fmt.Sprintf("%s has no run at %s", pr.NameB, english.FormatCount(p.Workers, "worker")))
 				continue
 			}
-			c, err := Compare(a.By, pr.NameA, pr.NameB, p.Workers, p.Cell, b.Points[j].Cell)
+			c, err := CompareAtWorkerCount(a.By, pr.NameA, pr.NameB, p.Workers, p.Cell, b.Points[j].Cell)
 			if err != nil {
 				out.Problems = append(out.Problems, err.Error())
 				continue
@@ -175,9 +175,9 @@ func FormatWorkers(sizes []string) string {
 	return english.JoinAnd(sizes) + " workers"
 }
 
-// Compare compares series a and b at one worker count by the best measure of speed that both have.
+// CompareAtWorkerCount compares series a and b at one worker count by the best measure of speed that both have.
 // ca and cb contain their runs. It returns an error if they have no measure in common.
-func Compare(by stats.Estimator, a, b string, workers int, ca, cb observe.RunGroup) (*Comparison, error) {
+func CompareAtWorkerCount(by stats.Estimator, a, b string, workers int, ca, cb observe.RunGroup) (*Comparison, error) {
 	c := &Comparison{A: a, B: b, Workers: workers, P: math.NaN(), PermutationP: math.NaN()}
 	var m observe.SpeedMeasure
 	why := "they have no common measure of speed"
@@ -185,7 +185,7 @@ func Compare(by stats.Estimator, a, b string, workers int, ca, cb observe.RunGro
 		if !try.HasValue(ca) || !try.HasValue(cb) || try.Unit(ca) != try.Unit(cb) {
 			continue
 		}
-		if epochs := observe.DistinctJobEpochs([]observe.RunGroup{ca, cb}, true); try.Name == "wall_seconds" && len(epochs) > 1 {
+		if epochs := observe.DistinctJobEpochCounts([]observe.RunGroup{ca, cb}, true); try.Name == "wall_seconds" && len(epochs) > 1 {
 			why = fmt.Sprintf("the logs contain only the time of the whole job, and the jobs trained %s epochs", english.JoinAnd(epochs))
 			continue
 		}

@@ -20,7 +20,7 @@ func workTraits() []runTrait {
 		{"the number of threads per worker", func(r runs.Run) string { return formatNonZero(r.Info.ThreadsPerWorker) }},
 		{"the number of training samples", func(r runs.Run) string { return formatNonZero(r.Info.SamplesPerEpoch) }},
 		{"the number of parameters", func(r runs.Run) string { return formatNonZero(r.Info.Parameters) }},
-		{"model", func(r runs.Run) string { return observe.ConfigSection(r, "model") }},
+		{"model", func(r runs.Run) string { return observe.ConfigSectionJSON(r, "model") }},
 		{"data", func(r runs.Run) string { return observe.ConfigSectionWithout(r, "data", dataPathKeys()...) }},
 		{"the path of the data", func(r runs.Run) string {
 			if _, known := r.LastData(); known { // the same data may be at several paths

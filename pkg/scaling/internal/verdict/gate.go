@@ -44,14 +44,14 @@ func EvaluateGate(baseline, candidate Study, limit float64) (*GateResult, error)
 	if err != nil {
 		return nil, err
 	}
-	c, err := ComparePairs(candidate, baseline, pairs)
+	c, err := CompareSeriesPairs(candidate, baseline, pairs)
 	if err != nil {
 		return nil, err
 	}
 	if len(c.Rows) > 1 {
 		strict := candidate
 		strict.By.Level = 1 - (1-candidate.By.Level)/float64(len(c.Rows))
-		if c, err = ComparePairs(strict, baseline, pairs); err != nil {
+		if c, err = CompareSeriesPairs(strict, baseline, pairs); err != nil {
 			return nil, err
 		}
 	}

@@ -47,7 +47,7 @@ var scalingModeTable = []ScalingMode{
 
 // DetermineScalingMode determines whether a series shows weak or strong scaling.
 func DetermineScalingMode(g observe.Series) ScalingMode {
-	var batch, samples []workerTotal
+	var batch, samples []totalAtWorkerCount
 	counts := map[int]bool{}
 	for _, r := range g.Runs {
 		if observe.HasFailed(r) {
@@ -56,15 +56,15 @@ func DetermineScalingMode(g observe.Series) ScalingMode {
 		n := r.Info.Workers
 		counts[n] = true
 		if _, global := observe.BatchSizes(r); global > 0 {
-			batch = append(batch, workerTotal{n, global})
+			batch = append(batch, totalAtWorkerCount{n, global})
 		}
 		if s := observe.SamplesPerEpoch(r); s > 0 {
-			samples = append(samples, workerTotal{n, s})
+			samples = append(samples, totalAtWorkerCount{n, s})
 		}
 	}
-	m := ScalingMode{Series: g.Name, Scaling: ScalingUnknown, Batch: classifyConstancy(batch, 0)}
+	m := ScalingMode{Series: g.Name, Scaling: ScalingUnknown, Batch: classifyWorkerDependence(batch, 0)}
 	// Padding of the last batch makes the samples of an epoch differ a little.
-	m.Samples = classifyConstancy(samples, 0.1)
+	m.Samples = classifyWorkerDependence(samples, 0.1)
 	if len(counts) < 2 {
 		m.Why = "all of its runs have the same number of workers, so nothing scales"
 		return m
@@ -78,13 +78,13 @@ func DetermineScalingMode(g observe.Series) ScalingMode {
 	return m
 }
 
-type workerTotal struct{ workers, total int }
+type totalAtWorkerCount struct{ workers, total int }
 
-// classifyConstancy classifies a quantity by how it depends on the worker count. It returns
+// classifyWorkerDependence classifies a quantity by how it depends on the worker count. It returns
 // FixedPerWorker or FixedTotal if the quantity is constant per worker or in total, FixedNeither if
 // it is neither, and FixedUnknown for fewer than two worker counts. Values within the relative
 // tolerance count as equal.
-func classifyConstancy(all []workerTotal, tolerance float64) string {
+func classifyWorkerDependence(all []totalAtWorkerCount, tolerance float64) string {
 	if len(all) == 0 {
 		return FixedUnknown
 	}

@@ -59,7 +59,7 @@ func (p *PooledComparison) setVerdict(shown map[string]int, side, alpha float64)
 	significant := p.P < alpha && side*math.Log(p.Median) > 0
 	against := significant && (side > 0 && down > 0 || side < 0 && up > 0)
 	partly := !significant && up+down > 0 && up < p.Counts && down < p.Counts
-	text := p.describeEffect()
+	text := p.describePooledSpeed()
 	switch {
 	case up > 0 && down > 0, against, partly:
 		p.Verdict = VerdictMixed
@@ -80,7 +80,7 @@ func (p *PooledComparison) setVerdict(shown map[string]int, side, alpha float64)
 	p.Sentence = text
 }
 
-func (p *PooledComparison) describeEffect() string {
+func (p *PooledComparison) describePooledSpeed() string {
 	if p.Faster+p.Slower == 0 {
 		return fmt.Sprintf("%s is as fast as %s at each of %d worker counts", p.A, p.B, p.Counts)
 	}

@@ -13,8 +13,8 @@ import (
 	"lockstep/pkg/scaling/internal/observe"
 )
 
-// Setting is a setting in which the series of a study differ.
-type Setting struct {
+// DifferingSetting is a setting in which the series of a study differ.
+type DifferingSetting struct {
 	Setting string
 	Values  []string // one per series; "-" if unknown
 }
@@ -22,7 +22,7 @@ type Setting struct {
 // DifferingSettings returns the settings in which the series differ at equal worker counts.
 // Properties of every run, such as the learning rate and the batch, come first, then keys of the
 // configs. It returns nil for fewer than two series.
-func DifferingSettings(groups []observe.Series) []Setting {
+func DifferingSettings(groups []observe.Series) []DifferingSetting {
 	if len(groups) < 2 {
 		return nil
 	}
@@ -47,7 +47,7 @@ func DifferingSettings(groups []observe.Series) []Setting {
 				if _, seen := first[key]; !seen {
 					first[key] = v
 				}
-				if first[key] != v && len(varies) < maxComparedKeys {
+				if first[key] != v && len(varies) < maxComparedConfigKeys {
 					varies[key] = true
 				}
 			}
@@ -56,7 +56,7 @@ func DifferingSettings(groups []observe.Series) []Setting {
 	for _, key := range slices.SortedFunc(maps.Keys(varies), runs.NaturalCompare) {
 		traits = append(traits, runTrait{key, func(r runs.Run) string { return flattenConfig(r)[key] }})
 	}
-	var out []Setting
+	var out []DifferingSetting
 	for _, t := range traits {
 		if row, differs := t.compareSeries(groups); differs {
 			out = append(out, row)
@@ -68,8 +68,8 @@ func DifferingSettings(groups []observe.Series) []Setting {
 // compareSeries returns the trait's values in each series, and whether any two series differ. Two
 // series are compared at the worker counts that both have. If they have none in common, all their
 // runs are compared.
-func (c runTrait) compareSeries(groups []observe.Series) (Setting, bool) {
-	row := Setting{Setting: c.name}
+func (c runTrait) compareSeries(groups []observe.Series) (DifferingSetting, bool) {
+	row := DifferingSetting{Setting: c.name}
 	byWorkers := make([]map[int][]runs.Run, len(groups))
 	for i, g := range groups {
 		byWorkers[i] = map[int][]runs.Run{}
@@ -101,16 +101,16 @@ func (c runTrait) compareSeries(groups []observe.Series) (Setting, bool) {
 	return row, false
 }
 
-// maxComparedKeys limits the config keys that Settings lists: other programs may log a thousand
+// maxComparedConfigKeys limits the config keys that Settings lists: other programs may log a thousand
 // settings per run.
-const maxComparedKeys = 100
+const maxComparedConfigKeys = 100
 
-// excludedKeys lists config keys that are not compared, because they identify the run, are its
+// uncomparedConfigKeys lists config keys that are not compared, because they identify the run, are its
 // results, or are compared separately.
-var excludedKeys = []string{"name", "seed", "workers", "series", "study", "training_seconds", "training_epochs", "test_seconds", "learning_rate", "lr", "batch", "batch_size"}
+var uncomparedConfigKeys = []string{"name", "seed", "workers", "series", "study", "training_seconds", "training_epochs", "test_seconds", "learning_rate", "lr", "batch", "batch_size"}
 
 // flattenConfig returns the scalar settings of a run's config by their dotted keys, such as
-// optimizer.learning_rate. It omits excludedKeys and long strings.
+// optimizer.learning_rate. It omits uncomparedConfigKeys and long strings.
 func flattenConfig(r runs.Run) map[string]string {
 	out := map[string]string{}
 	var walk func(prefix string, part map[string]any)
@@ -131,7 +131,7 @@ func flattenConfig(r runs.Run) map[string]string {
 		}
 	}
 	walk("", r.Info.Config)
-	for _, key := range append([]string{"optimizer.learning_rate", "engine.threads", "strategy"}, excludedKeys...) { // compared separately in Settings
+	for _, key := range append([]string{"optimizer.learning_rate", "engine.threads", "strategy"}, uncomparedConfigKeys...) { // compared separately in Settings
 		delete(out, key)
 	}
 	return out

@@ -75,7 +75,7 @@ func together(n int, f func(collective.Group) error) error {
 // conserved exchanges random gradients of all ranks for some steps. After each, all ranks must have
 // the same result, and the sum of all results plus the mean of all rests must be the sum of the
 // means of the gradients: nothing is lost.
-func conserved[T number](n, length int, tolerance float64, exchange func(g collective.Group, gradient, rest []T) (int, error)) error {
+func conserved[T gradientElement](n, length int, tolerance float64, exchange func(g collective.Group, gradient, rest []T) (int, error)) error {
 	const steps = 5
 	var mu sync.Mutex
 	results := make([][]T, steps)
@@ -121,7 +121,7 @@ func conserved[T number](n, length int, tolerance float64, exchange func(g colle
 }
 
 // methods are the exchanges of a vector.
-func methods[T number]() map[string]func(g collective.Group, gradient, rest []T) (int, error) {
+func methods[T gradientElement]() map[string]func(g collective.Group, gradient, rest []T) (int, error) {
 	all := map[string]func(g collective.Group, gradient, rest []T) (int, error){}
 	for _, name := range MethodNames() {
 		all[name] = func(g collective.Group, gradient, rest []T) (int, error) {

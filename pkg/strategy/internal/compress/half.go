@@ -25,8 +25,8 @@ const (
 // MethodNames returns the names of all compression methods.
 func MethodNames() []string { return []string{FP16, BF16} }
 
-// number is the type of a gradient's elements.
-type number interface{ float32 | float64 }
+// gradientElement is the type of a gradient's elements.
+type gradientElement interface{ float32 | float64 }
 
 // AverageHalfPrecision replaces gradient by the mean of all ranks' gradients after rounding to 16
 // bits. name is FP16 (IEEE 754 binary16, values beyond its range become the largest) or BF16.
@@ -36,7 +36,7 @@ type number interface{ float32 | float64 }
 // Each rank sends the shards of its rounded gradient to their owners. The owner of a shard adds
 // them up in full precision (T, so fp32 for fp32 gradients), in the order of the ranks, and sends
 // the mean, rounded again, to all ranks. It keeps the error of this rounding in its own rest.
-func AverageHalfPrecision[T number](ctx context.Context, group collective.Group, name string, gradient, rest []T) (int, error) {
+func AverageHalfPrecision[T gradientElement](ctx context.Context, group collective.Group, name string, gradient, rest []T) (int, error) {
 	round, value := toBF16, fromBF16
 	if name == FP16 {
 		round, value = toFP16, fromFP16
@@ -107,7 +107,7 @@ func sendAndReceive(ctx context.Context, group collective.Group, out []float32, 
 }
 
 // packHalves rounds the values and stores two of them in the bits of each word.
-func packHalves[T number](words []float32, values []T, round func(float32) uint16) {
+func packHalves[T gradientElement](words []float32, values []T, round func(float32) uint16) {
 	for i := range words {
 		bits := uint32(round(float32(values[2*i])))
 		if 2*i+1 < len(values) {
@@ -118,7 +118,7 @@ func packHalves[T number](words []float32, values []T, round func(float32) uint1
 }
 
 // unpackHalves is the inverse of packHalves.
-func unpackHalves[T number](values []T, words []float32, value func(uint16) float32) {
+func unpackHalves[T gradientElement](values []T, words []float32, value func(uint16) float32) {
 	for i := range values {
 		bits := math.Float32bits(words[i/2])
 		if i%2 == 1 {

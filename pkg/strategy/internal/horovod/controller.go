@@ -30,8 +30,8 @@ type Tensor struct {
 	Buffer device.Buffer
 }
 
-// Operation is one part of a cycle: the negotiation or an all-reduce.
-type Operation struct {
+// CycleOperation is one part of a cycle: the negotiation or an all-reduce.
+type CycleOperation struct {
 	Tensors []int // numbers of the tensors that were reduced; empty for the negotiation
 	Begin   time.Time
 	Took    time.Duration
@@ -75,14 +75,14 @@ func (c *Controller) SetTimeline(t *Timeline) { c.timeline = t }
 // time, and reduces the tensors that all ranks have announced. complete is true if the caller has
 // no other tensors until these are reduced. After an error, the Controller must not be used any
 // more.
-func (c *Controller) Cycle(ctx context.Context, ready func() (tensors []Tensor, complete bool)) ([]Operation, error) {
+func (c *Controller) Cycle(ctx context.Context, ready func() (tensors []Tensor, complete bool)) ([]CycleOperation, error) {
 	if err := c.waitForCycle(ctx); err != nil {
 		return nil, err
 	}
 	tensors, complete := ready()
 	begin := time.Now()
-	responses, bytes, err := c.negotiate(ctx, c.newAnnouncement(tensors, complete))
-	done := []Operation{{Begin: begin, Took: time.Since(begin), Bytes: bytes}}
+	responses, bytes, err := c.negotiateTensors(ctx, c.newAnnouncement(tensors, complete))
+	done := []CycleOperation{{Begin: begin, Took: time.Since(begin), Bytes: bytes}}
 	if err != nil {
 		err = fmt.Errorf("negotiate gradients: %w", err)
 		if failed := (*coordinatorError)(nil); errors.As(err, &failed) { // no operation of the group has failed
@@ -90,8 +90,8 @@ func (c *Controller) Cycle(ctx context.Context, ready func() (tensors []Tensor, 
 		}
 		return done, err
 	}
-	for _, fused := range c.fuse(responses) {
-		op, err := c.reduce(ctx, fused)
+	for _, fused := range c.groupForFusion(responses) {
+		op, err := c.allReduceFused(ctx, fused)
 		done = append(done, op)
 		if err != nil {
 			return done, err
@@ -115,8 +115,8 @@ func (c *Controller) waitForCycle(ctx context.Context) error {
 	return nil
 }
 
-func (c *Controller) newAnnouncement(tensors []Tensor, complete bool) message {
-	m := message{complete: complete, cached: newBitset(c.cache.slotCount())}
+func (c *Controller) newAnnouncement(tensors []Tensor, complete bool) cycleMessage {
+	m := cycleMessage{complete: complete, cached: newBitset(c.cache.slotCount())}
 	for _, t := range tensors {
 		if _, ok := c.pending[t.Name]; ok {
 			continue
@@ -132,8 +132,8 @@ func (c *Controller) newAnnouncement(tensors []Tensor, complete bool) message {
 	return m
 }
 
-// fuse divides the responses, in order, into groups that are reduced together.
-func (c *Controller) fuse(responses []tensorRequest) [][]tensorRequest {
+// groupForFusion divides the responses, in order, into groups that are reduced together.
+func (c *Controller) groupForFusion(responses []tensorRequest) [][]tensorRequest {
 	var groups [][]tensorRequest
 	size := 0
 	for _, r := range responses {
@@ -149,8 +149,8 @@ func (c *Controller) fuse(responses []tensorRequest) [][]tensorRequest {
 	return groups
 }
 
-func (c *Controller) reduce(ctx context.Context, fused []tensorRequest) (Operation, error) {
-	op := Operation{Begin: time.Now()}
+func (c *Controller) allReduceFused(ctx context.Context, fused []tensorRequest) (CycleOperation, error) {
+	op := CycleOperation{Begin: time.Now()}
 	var names []string
 	var buffers []device.Buffer
 	for _, r := range fused {
@@ -168,7 +168,7 @@ func (c *Controller) reduce(ctx context.Context, fused []tensorRequest) (Operati
 	c.timeline.beginActivity(names, allReduceActivity(c.group.Name()))
 	if err := c.options.Reduce(ctx, b); err != nil {
 		op.Took = time.Since(op.Begin)
-		return op, fmt.Errorf("reduce the gradients of %s: %w", listNames(names), err)
+		return op, fmt.Errorf("reduce the gradients of %s: %w", listTensorNames(names), err)
 	}
 	if len(buffers) > 1 {
 		c.timeline.beginActivity(names, activityMemcpyOut)
@@ -179,8 +179,8 @@ func (c *Controller) reduce(ctx context.Context, fused []tensorRequest) (Operati
 	return op, nil
 }
 
-// listNames lists the first few names, and the number of the others.
-func listNames(names []string) string {
+// listTensorNames lists the first few names, and the number of the others.
+func listTensorNames(names []string) string {
 	const most = 3
 	if len(names) <= most {
 		return strings.Join(names, ", ")
@@ -188,8 +188,8 @@ func listNames(names []string) string {
 	return fmt.Sprintf("%s and %s", strings.Join(names[:most], ", "), english.FormatCount(len(names)-most, "other tensor"))
 }
 
-// pendingNames returns the names of the tensors that are announced but not reduced yet.
-func (c *Controller) pendingNames() []string {
+// pendingTensorNames returns the names of the tensors that are announced but not reduced yet.
+func (c *Controller) pendingTensorNames() []string {
 	var names []string
 	for name := range c.pending {
 		names = append(names, name)

@@ -70,8 +70,8 @@ func newController(g collective.Group, o Options) *Controller {
 
 // step announces tensors in the given order, a few per cycle, and returns the operations when
 // all are reduced.
-func step(ctx context.Context, c *Controller, tensors []Tensor, perCycle int) ([]Operation, error) {
-	var all []Operation
+func step(ctx context.Context, c *Controller, tensors []Tensor, perCycle int) ([]CycleOperation, error) {
+	var all []CycleOperation
 	waiting, next := []Tensor(nil), 0
 	for next < len(tensors) || len(waiting) > 0 {
 		end := min(len(tensors), next+perCycle)
@@ -387,7 +387,7 @@ func TestDescribe(t *testing.T) {
 		name string
 		rank int
 	}{{"a", 0}, {"a", 1}, {"b", 1}, {"b", 0}, {"b", 3}} {
-		if _, _, err := a.add(tensorRequest{x.name, 32, 1}, x.rank, 0); err != nil {
+		if _, _, err := a.recordAnnouncement(tensorRequest{x.name, 32, 1}, x.rank, 0); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -54,9 +54,9 @@ func float32Slices(tensors []device.Buffer) [][]float32 {
 	return all
 }
 
-// shardWidth returns the number of elements that one shard of a tensor with n elements occupies in
+// paddedShardLength returns the number of elements that one shard of a tensor with n elements occupies in
 // the buffer.
-func shardWidth(n, ranks int) int { return (n + ranks - 1) / ranks }
+func paddedShardLength(n, ranks int) int { return (n + ranks - 1) / ranks }
 
 // packShards implements pack. It uses b as the buffer, and enlarges it if necessary.
 func packShards[T float32 | float64](b []T, tensors [][]T, ranks int) []T {
@@ -65,7 +65,7 @@ func packShards[T float32 | float64](b []T, tensors [][]T, ranks int) []T {
 		for _, t := range tensors {
 			lo, hi := collective.Shard(len(t), ranks, r)
 			b = append(b, t[lo:hi]...)
-			for range shardWidth(len(t), ranks) - (hi - lo) {
+			for range paddedShardLength(len(t), ranks) - (hi - lo) {
 				b = append(b, 0)
 			}
 		}
@@ -79,7 +79,7 @@ func unpackShards[T float32 | float64](b []T, tensors [][]T, ranks int) {
 		for _, t := range tensors {
 			lo, hi := collective.Shard(len(t), ranks, r)
 			copy(t[lo:hi], b)
-			b = b[shardWidth(len(t), ranks):]
+			b = b[paddedShardLength(len(t), ranks):]
 		}
 	}
 }

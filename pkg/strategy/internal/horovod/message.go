@@ -10,17 +10,17 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// message is the message that a worker sends to the coordinator in each cycle, or the coordinator's
+// cycleMessage is the message that a worker sends to the coordinator in each cycle, or the coordinator's
 // answer. The answer contains the tensors to reduce.
-type message struct {
+type cycleMessage struct {
 	complete bool            // the worker announces nothing more before its tensors are reduced
 	cached   []uint64        // tensors in the response cache, one bit per slot
 	requests []tensorRequest // the other tensors
 	failure  string          // of an answer: why the exchange has failed; empty: it goes on
 }
 
-// payload is the variable part of a message. It is sent after the rest, encoded as JSON.
-type payload struct {
+// messagePayload is the variable part of a message. It is sent after the rest, encoded as JSON.
+type messagePayload struct {
 	Requests []tensorRequest `json:"requests,omitempty"`
 	Failure  string          `json:"failure,omitempty"`
 }
@@ -42,10 +42,10 @@ func mapSlice[A, B any](a []A, f func(A) B) []B {
 
 // send sends m to a rank and returns the number of bytes sent. In the first word of a message, bit
 // 0 is complete, and the other bits are the number of words of the payload.
-func (c *Controller) send(ctx context.Context, to int, m message) (bytes int, err error) {
+func (c *Controller) send(ctx context.Context, to int, m cycleMessage) (bytes int, err error) {
 	var text []byte
 	if len(m.requests) > 0 || m.failure != "" {
-		if text, err = json.Marshal(payload{m.requests, m.failure}); err != nil {
+		if text, err = json.Marshal(messagePayload{m.requests, m.failure}); err != nil {
 			return 0, err
 		}
 		for len(text)%8 != 0 {
@@ -70,28 +70,28 @@ func (c *Controller) send(ctx context.Context, to int, m message) (bytes int, er
 	return 8*len(head) + len(text), c.group.Send(ctx, device.Buffer{F64: float64sFromBits(words)}, to)
 }
 
-func (c *Controller) receive(ctx context.Context, from int) (message, error) {
+func (c *Controller) receive(ctx context.Context, from int) (cycleMessage, error) {
 	head := make([]float64, 1+len(newBitset(c.cache.slotCount())))
 	if err := c.group.Recv(ctx, device.Buffer{F64: head}, from); err != nil {
-		return message{}, err
+		return cycleMessage{}, err
 	}
 	words := bitsFromFloat64s(head)
-	m := message{complete: words[0]&1 != 0, cached: words[1:]}
+	m := cycleMessage{complete: words[0]&1 != 0, cached: words[1:]}
 	n := words[0] >> 1
 	if n == 0 {
 		return m, nil
 	}
 	rest := make([]float64, n)
 	if err := c.group.Recv(ctx, device.Buffer{F64: rest}, from); err != nil {
-		return message{}, err
+		return cycleMessage{}, err
 	}
 	var text []byte
 	for _, w := range bitsFromFloat64s(rest) {
 		text = binary.LittleEndian.AppendUint64(text, w)
 	}
-	var p payload
+	var p messagePayload
 	if err := json.Unmarshal(text, &p); err != nil {
-		return message{}, fmt.Errorf("read message from rank %d: %w", from, err)
+		return cycleMessage{}, fmt.Errorf("read message from rank %d: %w", from, err)
 	}
 	m.requests, m.failure = p.Requests, p.Failure
 	return m, nil

@@ -29,10 +29,10 @@ type announcements struct {
 	list  []*announcement
 }
 
-// add records that rank has announced a tensor. first is true if no rank announced it before. ready
+// recordAnnouncement records that rank has announced a tensor. first is true if no rank announced it before. ready
 // is true if all ranks have now announced it; the tensor is then removed. It is an error if the
 // ranks' tensors differ in size or type.
-func (a *announcements) add(r tensorRequest, rank int, now time.Duration) (first, ready bool, err error) {
+func (a *announcements) recordAnnouncement(r tensorRequest, rank int, now time.Duration) (first, ready bool, err error) {
 	i := slices.IndexFunc(a.list, func(x *announcement) bool { return x.Name == r.Name })
 	if first = i < 0; first {
 		i = len(a.list)
@@ -80,9 +80,9 @@ func (a *announcements) describeMissingRanks(arrived []int) string {
 		}
 		switch {
 		case len(missing) > 0:
-			ranks = append(ranks, fmt.Sprintf("rank %d has not announced %s, but %s did", rank, listNames(missing), listRanks(by)))
+			ranks = append(ranks, fmt.Sprintf("rank %d has not announced %s, but %s did", rank, listTensorNames(missing), listRanks(by)))
 		case !complete:
-			ranks = append(ranks, fmt.Sprintf("rank %d has announced %s, but takes no part in the negotiation any more", rank, listNames(all)))
+			ranks = append(ranks, fmt.Sprintf("rank %d has announced %s, but takes no part in the negotiation any more", rank, listTensorNames(all)))
 		}
 	}
 	return strings.Join(ranks, "; ")
@@ -105,19 +105,19 @@ func (a *announcements) oldestAnnouncement() (since time.Duration, ok bool) {
 	return a.list[0].since, true
 }
 
-// negotiate exchanges own, the announcements of this rank, with the coordinator. It returns
+// negotiateTensors exchanges own, the announcements of this rank, with the coordinator. It returns
 // the tensors to reduce, in the same order on all ranks, and the number of bytes that this rank
 // has sent.
-func (c *Controller) negotiate(ctx context.Context, own message) (responses []tensorRequest, bytes int, err error) {
-	var answer message
+func (c *Controller) negotiateTensors(ctx context.Context, own cycleMessage) (responses []tensorRequest, bytes int, err error) {
+	var answer cycleMessage
 	if c.group.Rank() == coordinatorRank {
-		answer, bytes, err = c.coordinate(ctx, own)
+		answer, bytes, err = c.coordinateCycle(ctx, own)
 	} else if bytes, err = c.send(ctx, coordinatorRank, own); err == nil {
 		answer, err = c.receive(ctx, coordinatorRank)
 	}
 	switch {
 	case err != nil && c.group.Rank() != coordinatorRank:
-		return nil, bytes, fmt.Errorf("%w; this rank has announced %s", err, listNames(c.pendingNames()))
+		return nil, bytes, fmt.Errorf("%w; this rank has announced %s", err, listTensorNames(c.pendingTensorNames()))
 	case err != nil:
 		return nil, bytes, err
 	case answer.failure != "":
@@ -144,16 +144,16 @@ func (f *coordinatorError) Error() string { return f.text }
 // workerMessage is a message from a worker, or the error that occurred while receiving it.
 type workerMessage struct {
 	rank    int
-	message message
+	message cycleMessage
 	err     error
 }
 
-// coordinate collects the announcements of all ranks, and sends them the tensors to reduce. If the
+// coordinateCycle collects the announcements of all ranks, and sends them the tensors to reduce. If the
 // announcements are inconsistent, or a rank is missing, it sends the reason to the ranks that have
 // announced something.
-func (c *Controller) coordinate(ctx context.Context, own message) (answer message, bytes int, err error) {
+func (c *Controller) coordinateCycle(ctx context.Context, own cycleMessage) (answer cycleMessage, bytes int, err error) {
 	ctx, cancel := context.WithCancel(ctx)
-	arrivals := c.receiveAll(ctx)
+	arrivals := c.receiveWorkerMessages(ctx)
 	defer func() {
 		cancel()
 		for range arrivals { // the receivers end now
@@ -186,8 +186,8 @@ func (c *Controller) coordinate(ctx context.Context, own message) (answer messag
 	return answer, bytes, nil
 }
 
-// receiveAll receives one message from each worker. It closes the channel after the last one.
-func (c *Controller) receiveAll(ctx context.Context) <-chan workerMessage {
+// receiveWorkerMessages receives one message from each worker. It closes the channel after the last one.
+func (c *Controller) receiveWorkerMessages(ctx context.Context) <-chan workerMessage {
 	arrivals := make(chan workerMessage, c.group.Size())
 	var receivers sync.WaitGroup
 	for rank := range c.group.Size() {
@@ -205,14 +205,14 @@ func (c *Controller) receiveAll(ctx context.Context) <-chan workerMessage {
 	return arrivals
 }
 
-// checkInterval is the time between two checks for tensors that have waited too long.
-const checkInterval = 100 * time.Millisecond
+// stallCheckInterval is the time between two checks for tensors that have waited too long.
+const stallCheckInterval = 100 * time.Millisecond
 
 // collectAnnouncements records the announcements of the coordinator and of the workers. It returns
 // the tensors that all ranks have announced, and the ranks whose message has arrived. The error is
 // a *coordinatorError if its text can be sent to these ranks.
-func (c *Controller) collectAnnouncements(own message, arrivals <-chan workerMessage) (ready []tensorRequest, arrived []int, err error) {
-	ticker := time.NewTicker(checkInterval)
+func (c *Controller) collectAnnouncements(own cycleMessage, arrivals <-chan workerMessage) (ready []tensorRequest, arrived []int, err error) {
+	ticker := time.NewTicker(stallCheckInterval)
 	defer ticker.Stop()
 	complete := own.complete
 	ready, err = c.recordAnnouncements(own, coordinatorRank, ready)
@@ -222,8 +222,8 @@ func (c *Controller) collectAnnouncements(own message, arrivals <-chan workerMes
 			switch {
 			case !open && err == nil && complete && len(ready) == 0 && len(c.table.list) > 0:
 				return ready, arrived, &coordinatorError{c.table.describeMissingRanks(arrived) + ", and now all ranks wait: they must train the same model"}
-			case !open && err == nil && c.isStalled(c.limit):
-				return ready, arrived, c.stallFailure(arrived)
+			case !open && err == nil && c.hasStalledTensor(c.limit):
+				return ready, arrived, c.newStallError(arrived)
 			case !open:
 				return ready, arrived, err
 			case a.err != nil:
@@ -236,9 +236,9 @@ func (c *Controller) collectAnnouncements(own message, arrivals <-chan workerMes
 			}
 		case <-ticker.C:
 			// After a failure, ranks may still arrive to receive it.
-			if c.isStalled(c.limit + c.grace) {
+			if c.hasStalledTensor(c.limit + c.grace) {
 				if err == nil {
-					err = c.stallFailure(arrived)
+					err = c.newStallError(arrived)
 				}
 				return ready, arrived, err
 			}
@@ -248,7 +248,7 @@ func (c *Controller) collectAnnouncements(own message, arrivals <-chan workerMes
 
 // recordAnnouncements records m, the announcements of rank. It appends the tensors that all ranks
 // have then announced to ready.
-func (c *Controller) recordAnnouncements(m message, rank int, ready []tensorRequest) ([]tensorRequest, error) {
+func (c *Controller) recordAnnouncements(m cycleMessage, rank int, ready []tensorRequest) ([]tensorRequest, error) {
 	requests := m.requests
 	for slot := range c.cache.slotCount() {
 		if isBitSet(m.cached, slot) {
@@ -257,7 +257,7 @@ func (c *Controller) recordAnnouncements(m message, rank int, ready []tensorRequ
 	}
 	now := c.clock.Elapsed()
 	for _, r := range requests {
-		first, all, err := c.table.add(r, rank, now)
+		first, all, err := c.table.recordAnnouncement(r, rank, now)
 		if err != nil {
 			return ready, &coordinatorError{err.Error()}
 		}
@@ -273,14 +273,14 @@ func (c *Controller) recordAnnouncements(m message, rank int, ready []tensorRequ
 	return ready, nil
 }
 
-// isStalled reports whether a tensor has waited longer than limit for some ranks.
-func (c *Controller) isStalled(limit time.Duration) bool {
+// hasStalledTensor reports whether a tensor has waited longer than limit for some ranks.
+func (c *Controller) hasStalledTensor(limit time.Duration) bool {
 	now := c.clock.Elapsed()
 	since, ok := c.table.oldestAnnouncement()
 	return ok && now-since > limit
 }
 
-// stallFailure returns an error that names the ranks for which a tensor has waited too long.
-func (c *Controller) stallFailure(arrived []int) error {
+// newStallError returns an error that names the ranks for which a tensor has waited too long.
+func (c *Controller) newStallError(arrived []int) error {
 	return &coordinatorError{fmt.Sprintf("gradients have waited for %v: %s: check whether the named ranks still run, or set a longer timeout_collective", c.limit, c.table.describeMissingRanks(arrived))}
 }

@@ -36,12 +36,12 @@ type Timeline struct {
 	start0  time.Time
 	buffer  []byte // events that are not in the file yet
 	size    int64  // of the file without the closing bracket
-	tensors map[string]*tensorState
+	tensors map[string]*timelineTensor
 	err     error // the first error; nothing is written after it
 }
 
-// tensorState is the state of a tensor on the Timeline.
-type tensorState struct {
+// timelineTensor is the state of a tensor on the Timeline.
+type timelineTensor struct {
 	process int
 	open    int // spans that have begun and not ended
 }
@@ -55,7 +55,7 @@ func CreateTimeline(path string) (*Timeline, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create timeline: %w", err)
 	}
-	t := &Timeline{file: f, start0: time.Now(), tensors: map[string]*tensorState{}, buffer: []byte("[")}
+	t := &Timeline{file: f, start0: time.Now(), tensors: map[string]*timelineTensor{}, buffer: []byte("[")}
 	t.addMetadata(0, fmt.Sprintf(`{"start_time_since_epoch_in_micros":%d}`, t.start0.UnixMicro()))
 	t.flush()
 	return t, t.err
@@ -73,10 +73,10 @@ func (t *Timeline) appendEvent(format string, args ...any) {
 	t.buffer = fmt.Appendf(append(t.buffer, '\n'), format, args...)
 }
 
-func (t *Timeline) stateOf(name string) *tensorState {
+func (t *Timeline) timelineTensorOf(name string) *timelineTensor {
 	s := t.tensors[name]
 	if s == nil {
-		s = &tensorState{process: len(t.tensors) + 1}
+		s = &timelineTensor{process: len(t.tensors) + 1}
 		t.tensors[name] = s
 		text, _ := json.Marshal(map[string]string{"name": name}) // never fails for strings
 		t.addMetadata(s.process, string(text))
@@ -90,7 +90,7 @@ func (t *Timeline) formatTimestamp() string {
 
 // beginSpan begins a span of a tensor, nested in the spans that are already open.
 func (t *Timeline) beginSpan(name, activity string) {
-	s := t.stateOf(name)
+	s := t.timelineTensorOf(name)
 	s.open++
 	t.appendEvent(`{"ph":"B","name":%q,"ts":%s,"pid":%d}`, activity, t.formatTimestamp(), s.process)
 }
@@ -98,7 +98,7 @@ func (t *Timeline) beginSpan(name, activity string) {
 // endSpans ends spans of a tensor, the innermost first, until the number of open spans is open.
 // args are the arguments of the last span that is ended.
 func (t *Timeline) endSpans(name string, open int, args string) {
-	s := t.stateOf(name)
+	s := t.timelineTensorOf(name)
 	for ; s.open > open; s.open-- {
 		last := ""
 		if s.open == open+1 {
@@ -116,7 +116,7 @@ func (t *Timeline) beginNegotiation(name string) {
 
 func (t *Timeline) recordRankReady(name string, rank int) {
 	if t != nil {
-		t.appendEvent(`{"ph":"X","name":"%d","ts":%s,"pid":%d,"dur":0}`, rank, t.formatTimestamp(), t.stateOf(name).process)
+		t.appendEvent(`{"ph":"X","name":"%d","ts":%s,"pid":%d,"dur":0}`, rank, t.formatTimestamp(), t.timelineTensorOf(name).process)
 	}
 }
 

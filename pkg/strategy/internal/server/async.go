@@ -65,37 +65,37 @@ func (a *AsyncExchange) BeginEpoch(ctx context.Context, u optim.Update) error {
 	s := &a.store
 	s.update, s.version = u, version
 	for _, name := range u.Slots() {
-		s.shard.Slot(name) // on all ranks, so that slots are collected in the same order
+		s.shard.SlotValues(name) // on all ranks, so that slots are collected in the same order
 	}
 	if rank == 0 {
 		a.coordinator = newCoordinator(n, a.limit, version)
 	}
 	a.links = newMessageLinks(ctx, a.group, a.servers, a.serverPart)
 	a.links.handle = a.handleRequest
-	a.links.start()
+	a.links.startReceiving()
 	a.running = true
 	return nil
 }
 
 // handleRequest answers a worker's request to this rank's server.
-func (a *AsyncExchange) handleRequest(ctx context.Context, worker int, m message) (reply message, err error) {
+func (a *AsyncExchange) handleRequest(ctx context.Context, worker int, m serverMessage) (reply serverMessage, err error) {
 	switch m.kind {
 	case messageCheckout:
 		version, ok := a.coordinator.checkOutVersion(ctx, a.Heartbeat, worker)
-		return message{ok: ok, a: float64(version)}, nil
+		return serverMessage{ok: ok, a: float64(version)}, nil
 	case messageAdmit:
 		update, staleness, ok := a.coordinator.admitUpdate(ctx, a.Heartbeat, worker)
-		return message{ok: ok, a: float64(update), b: float64(staleness)}, nil
+		return serverMessage{ok: ok, a: float64(update), b: float64(staleness)}, nil
 	case messageFinish:
-		return message{ok: a.coordinator.finishWorker(ctx, a.Heartbeat, worker)}, nil
+		return serverMessage{ok: a.coordinator.finishWorker(ctx, a.Heartbeat, worker)}, nil
 	case messagePush:
-		return message{ok: true}, a.store.pushUpdate(ctx, int(m.a), m.b, m.payload)
+		return serverMessage{ok: true}, a.store.pushUpdate(ctx, int(m.a), m.b, m.payload)
 	case messagePull:
 		b := a.links.answerBuffer(worker)
-		if !a.store.readVersion(ctx, a.Heartbeat, int(m.a), b) {
-			return message{}, nil
+		if !a.store.readParametersAtVersion(ctx, a.Heartbeat, int(m.a), b) {
+			return serverMessage{}, nil
 		}
-		return message{ok: true, payload: b}, nil
+		return serverMessage{ok: true, payload: b}, nil
 	}
 	return reply, fmt.Errorf("answer worker %d: unknown request %d", worker, m.kind)
 }
@@ -103,12 +103,12 @@ func (a *AsyncExchange) handleRequest(ctx context.Context, worker int, m message
 // ReadParameters reads the parameters from the servers into the executable, before an optimizer
 // step.
 func (a *AsyncExchange) ReadParameters() error {
-	replies, err := a.links.askUntilAccepted([]int{0}, func(int) message { return message{kind: messageCheckout} })
+	replies, err := a.links.askUntilAccepted([]int{0}, func(int) serverMessage { return serverMessage{kind: messageCheckout} })
 	if err != nil {
 		return fmt.Errorf("ask the parameter server for a version: %w", err)
 	}
 	version := replies[0].a
-	replies, err = a.links.askUntilAccepted(a.links.allServers(), func(int) message { return message{kind: messagePull, a: version} })
+	replies, err = a.links.askUntilAccepted(a.links.allServers(), func(int) serverMessage { return serverMessage{kind: messagePull, a: version} })
 	if err != nil {
 		return fmt.Errorf("read parameters from the parameter server: %w", err)
 	}
@@ -118,17 +118,17 @@ func (a *AsyncExchange) ReadParameters() error {
 	return nil
 }
 
-// Push sends the executable's gradients to the servers, and returns the staleness of the gradients.
-func (a *AsyncExchange) Push(u optim.Update) (staleness int, err error) {
-	replies, err := a.links.askUntilAccepted([]int{0}, func(int) message { return message{kind: messageAdmit} })
+// PushGradients sends the executable's gradients to the servers, and returns the staleness of the gradients.
+func (a *AsyncExchange) PushGradients(u optim.Update) (staleness int, err error) {
+	replies, err := a.links.askUntilAccepted([]int{0}, func(int) serverMessage { return serverMessage{kind: messageAdmit} })
 	if err != nil {
 		return 0, fmt.Errorf("ask the parameter server for an update: %w", err)
 	}
 	update, staleness := int(replies[0].a), int(replies[0].b)
-	if _, err := a.links.askUntilAccepted(a.links.allServers(), func(server int) message {
+	if _, err := a.links.askUntilAccepted(a.links.allServers(), func(server int) serverMessage {
 		b := a.links.outgoingBuffer(server)
 		a.serverPart(server).copyGradientsTo(b)
-		return message{kind: messagePush, a: float64(update), b: u.LearningRate, payload: b}
+		return serverMessage{kind: messagePush, a: float64(update), b: u.LearningRate, payload: b}
 	}); err != nil {
 		return staleness, fmt.Errorf("send gradients to the parameter server: %w", err)
 	}
@@ -148,8 +148,8 @@ func (a *AsyncExchange) FinishEpoch() (ended bool, err error) {
 	return true, nil
 }
 
-// Broadcast copies the parameters of all servers to all executables. Call it after FinishEpoch.
-func (a *AsyncExchange) Broadcast(ctx context.Context) error {
+// BroadcastParameters copies the parameters of all servers to all executables. Call it after FinishEpoch.
+func (a *AsyncExchange) BroadcastParameters(ctx context.Context) error {
 	for server := range a.servers {
 		if err := a.broadcastFrom(ctx, server); err != nil {
 			return fmt.Errorf("copy parameters of parameter server %d: %w", server, err)

@@ -48,8 +48,8 @@ func (c *timedCondition) waitFor(ctx context.Context, limit time.Duration, try f
 	}
 }
 
-// noVersion means that a worker has not read parameters since its last gradient.
-const noVersion = -1
+// noReadVersion means that a worker has not read parameters since its last gradient.
+const noReadVersion = -1
 
 // coordinator decides the order of the updates in a parameter server whose workers do not wait for
 // each other. Update number u changes version u-1 of the parameters into version u. It is admitted
@@ -63,7 +63,7 @@ type coordinator struct {
 	timedCondition
 	limit    int
 	version  int    // admitted updates
-	read     []int  // by worker: the version that it has read, or noVersion
+	read     []int  // by worker: the version that it has read, or noReadVersion
 	finished []bool // by worker: it has no further steps in this epoch
 }
 
@@ -72,7 +72,7 @@ type coordinator struct {
 func newCoordinator(workers, limit, version int) *coordinator {
 	return &coordinator{
 		limit: limit, version: version,
-		read: slices.Repeat([]int{noVersion}, workers), finished: make([]bool, workers),
+		read: slices.Repeat([]int{noReadVersion}, workers), finished: make([]bool, workers),
 	}
 }
 
@@ -95,7 +95,7 @@ func (c *coordinator) checkOutVersion(ctx context.Context, patience time.Duratio
 func (c *coordinator) outstandingVersions(worker int) []int {
 	var versions []int
 	for w, v := range c.read {
-		if w != worker && v != noVersion {
+		if w != worker && v != noReadVersion {
 			versions = append(versions, v)
 		}
 	}
@@ -116,7 +116,7 @@ func (c *coordinator) admitUpdate(ctx context.Context, patience time.Duration, w
 		}
 		staleness = c.version - c.read[worker]
 		c.version++
-		update, c.read[worker] = c.version, noVersion
+		update, c.read[worker] = c.version, noReadVersion
 		return true
 	})
 	return update, staleness, ok

@@ -24,9 +24,9 @@ const (
 	messageReply
 )
 
-// message is a message between a worker and a server, or between an active and a passive peer.
+// serverMessage is a message between a worker and a server, or between an active and a passive peer.
 // Messages with parameters or gradients have a payload.
-type message struct {
+type serverMessage struct {
 	kind    int
 	request int  // of a reply: the kind of the request
 	ok      bool // of a reply: the request succeeded; otherwise the worker must ask again
@@ -36,7 +36,7 @@ type message struct {
 
 const messageHeaderLength = 6
 
-func (m message) encode() []float64 {
+func (m serverMessage) encode() []float64 {
 	v := []float64{float64(m.kind), float64(m.request), 0, m.a, m.b, float64(m.payload.Len())}
 	if m.ok {
 		v[2] = 1
@@ -52,8 +52,8 @@ type messageLinks struct {
 	cancel    context.CancelCauseFunc
 	group     collective.Group
 	servers   int
-	part      func(server int) bucketPart                                       // what is exchanged with a server
-	handle    func(ctx context.Context, worker int, m message) (message, error) // answers a request to this rank's server
+	part      func(server int) bucketPart                                                   // what is exchanged with a server
+	handle    func(ctx context.Context, worker int, m serverMessage) (serverMessage, error) // answers a request to this rank's server
 	receivers sync.WaitGroup
 	peers     []remoteRank // by rank
 }
@@ -61,8 +61,8 @@ type messageLinks struct {
 // remoteRank is the other end of a link.
 type remoteRank struct {
 	sending          sync.Mutex // locked while a message is sent
-	requests         chan message
-	replies          chan message
+	requests         chan serverMessage
+	replies          chan serverMessage
 	request, reply   device.Buffer // buffers for the payloads that arrive
 	answer, outgoing device.Buffer // buffers for the payloads that are sent
 }
@@ -100,9 +100,9 @@ func (l *messageLinks) err() error {
 	return context.Cause(l.ctx)
 }
 
-// start starts the goroutines that receive messages, if this rank has a server. Each ends after the
+// startReceiving starts the goroutines that receive messages, if this rank has a server. Each ends after the
 // last message of its rank; see finishEpoch.
-func (l *messageLinks) start() {
+func (l *messageLinks) startReceiving() {
 	if l.group.Rank() >= l.servers {
 		return
 	}
@@ -111,7 +111,7 @@ func (l *messageLinks) start() {
 			continue
 		}
 		p := &l.peers[r]
-		p.requests, p.replies = make(chan message, 1), make(chan message, 1)
+		p.requests, p.replies = make(chan serverMessage, 1), make(chan serverMessage, 1)
 		l.receivers.Go(func() {
 			defer close(p.requests)
 			if err := l.receiveUntilLast(r); err != nil {
@@ -149,12 +149,12 @@ func (l *messageLinks) receiveUntilLast(rank int) error {
 	return nil
 }
 
-func (l *messageLinks) receive(rank int) (message, error) {
+func (l *messageLinks) receive(rank int) (serverMessage, error) {
 	v := make([]float64, messageHeaderLength)
 	if err := l.group.Recv(l.ctx, device.Buffer{F64: v}, rank); err != nil {
-		return message{}, err
+		return serverMessage{}, err
 	}
-	m := message{kind: int(v[0]), request: int(v[1]), ok: v[2] != 0, a: v[3], b: v[4]}
+	m := serverMessage{kind: int(v[0]), request: int(v[1]), ok: v[2] != 0, a: v[3], b: v[4]}
 	if v[5] == 0 {
 		return m, nil
 	}
@@ -169,7 +169,7 @@ func (l *messageLinks) receive(rank int) (message, error) {
 	return m, l.group.Recv(l.ctx, m.payload, rank)
 }
 
-func (l *messageLinks) send(rank int, m message) error {
+func (l *messageLinks) send(rank int, m serverMessage) error {
 	p := &l.peers[rank]
 	p.sending.Lock()
 	defer p.sending.Unlock()
@@ -179,7 +179,7 @@ func (l *messageLinks) send(rank int, m message) error {
 	return l.group.Send(l.ctx, m.payload, rank)
 }
 
-func (l *messageLinks) sendReply(rank int, m message) error {
+func (l *messageLinks) sendReply(rank int, m serverMessage) error {
 	reply, err := l.computeReply(rank, m)
 	if err != nil {
 		return err
@@ -188,7 +188,7 @@ func (l *messageLinks) sendReply(rank int, m message) error {
 }
 
 // computeReply returns the reply to the request m of a worker, which may be this rank's own worker.
-func (l *messageLinks) computeReply(rank int, m message) (reply message, err error) {
+func (l *messageLinks) computeReply(rank int, m serverMessage) (reply serverMessage, err error) {
 	reply.ok = true
 	if m.kind != messagePing && m.kind != messageEnd {
 		reply, err = l.handle(l.ctx, rank, m)
@@ -200,13 +200,13 @@ func (l *messageLinks) computeReply(rank int, m message) (reply message, err err
 // askUntilAccepted sends a request to each of the given servers, repeats it until it is accepted,
 // and returns the replies by server. While it repeats requests, it sends a ping to all other
 // servers, because they expect messages from each worker.
-func (l *messageLinks) askUntilAccepted(servers []int, request func(server int) message) ([]message, error) {
-	replies := make([]message, l.servers)
+func (l *messageLinks) askUntilAccepted(servers []int, request func(server int) serverMessage) ([]serverMessage, error) {
+	replies := make([]serverMessage, l.servers)
 	pending := slices.Clone(servers)
 	for asked := servers; len(pending) > 0; asked = l.allServers() {
-		next := func(server int) message {
+		next := func(server int) serverMessage {
 			if !slices.Contains(pending, server) {
-				return message{kind: messagePing}
+				return serverMessage{kind: messagePing}
 			}
 			return request(server)
 		}
@@ -228,7 +228,7 @@ func (l *messageLinks) askUntilAccepted(servers []int, request func(server int) 
 }
 
 // askOnce sends one request to each of the given servers and returns the replies in the same order.
-func (l *messageLinks) askOnce(servers []int, request func(server int) message) ([]message, error) {
+func (l *messageLinks) askOnce(servers []int, request func(server int) serverMessage) ([]serverMessage, error) {
 	own := l.group.Rank()
 	for _, s := range servers {
 		if s == own {
@@ -238,7 +238,7 @@ func (l *messageLinks) askOnce(servers []int, request func(server int) message) 
 			return nil, err
 		}
 	}
-	replies := make([]message, len(servers))
+	replies := make([]serverMessage, len(servers))
 	for i, s := range servers {
 		var err error
 		switch {
@@ -271,10 +271,10 @@ func (l *messageLinks) allServers() []int {
 // finishEpoch ends the exchange of an epoch. It waits until all workers have done their steps,
 // sends the last request to each server, and waits for the last requests of all workers.
 func (l *messageLinks) finishEpoch() error {
-	if _, err := l.askUntilAccepted([]int{0}, func(int) message { return message{kind: messageFinish} }); err != nil {
+	if _, err := l.askUntilAccepted([]int{0}, func(int) serverMessage { return serverMessage{kind: messageFinish} }); err != nil {
 		return fmt.Errorf("wait for the last steps of the other workers: %w", err)
 	}
-	_, err := l.askUntilAccepted(l.allServers(), func(int) message { return message{kind: messageEnd} })
+	_, err := l.askUntilAccepted(l.allServers(), func(int) serverMessage { return serverMessage{kind: messageEnd} })
 	l.receivers.Wait()
 	if err == nil {
 		err = l.err()

@@ -36,7 +36,7 @@ func (p bucketPart) newBuffer() device.Buffer {
 		lo, hi := collective.Shard(bucket.Gradients.Len(), p.servers, p.server)
 		n += hi - lo
 	}
-	return vector.New(p.buckets[0].Gradients, n)
+	return vector.NewLike(p.buckets[0].Gradients, n)
 }
 
 func (p bucketPart) copyGradientsTo(b device.Buffer) {
@@ -107,12 +107,12 @@ func (s *parameterStore) applyUpdate(update int, rate float64, gradient device.B
 	s.version = update
 	u := s.update
 	u.LearningRate, u.Step = rate, update
-	return s.shard.Apply(u, nil)
+	return s.shard.ApplyUpdate(u, nil)
 }
 
-// readVersion copies the parameters to b as soon as their version is at least the given one. If
+// readParametersAtVersion copies the parameters to b as soon as their version is at least the given one. If
 // this takes longer than limit, it returns false, and the worker must ask again.
-func (s *parameterStore) readVersion(ctx context.Context, limit time.Duration, version int, b device.Buffer) bool {
+func (s *parameterStore) readParametersAtVersion(ctx context.Context, limit time.Duration, version int, b device.Buffer) bool {
 	return s.waitFor(ctx, limit, func() bool {
 		if s.version < version {
 			return false

@@ -65,14 +65,14 @@ func (a *Peer) BeginEpoch(ctx context.Context, u optim.Update) {
 	}
 	a.links = newMessageLinks(ctx, a.group, a.passive, a.completePart)
 	a.links.handle = a.handleRequest
-	a.links.start()
+	a.links.startReceiving()
 	a.running = true
 }
 
-func (a *Peer) handleRequest(ctx context.Context, worker int, m message) (message, error) {
+func (a *Peer) handleRequest(ctx context.Context, worker int, m serverMessage) (serverMessage, error) {
 	switch m.kind {
 	case messageFinish:
-		return message{ok: a.coordinator.finishWorker(ctx, a.Heartbeat, worker)}, nil
+		return serverMessage{ok: a.coordinator.finishWorker(ctx, a.Heartbeat, worker)}, nil
 	case messageAverage:
 		b := a.links.answerBuffer(worker)
 		a.own.waitFor(ctx, a.Heartbeat, func() bool {
@@ -83,9 +83,9 @@ func (a *Peer) handleRequest(ctx context.Context, worker int, m message) (messag
 			a.averaged++
 			return true
 		})
-		return message{ok: true, payload: b}, nil
+		return serverMessage{ok: true, payload: b}, nil
 	}
-	return message{}, fmt.Errorf("answer worker %d: unknown request %d", worker, m.kind)
+	return serverMessage{}, fmt.Errorf("answer worker %d: unknown request %d", worker, m.kind)
 }
 
 // ReadParameters copies this worker's parameters to the executable, before an optimizer step.
@@ -120,13 +120,13 @@ func (a *Peer) AverageWithPassivePeer(step int) (sent int, err error) {
 	if rank := a.group.Rank(); rank >= a.passive {
 		neighbor = rand.New(rand.NewPCG(uint64(step), uint64(rank))).IntN(a.passive)
 	}
-	replies, err := a.links.askUntilAccepted(a.links.allServers(), func(server int) message {
+	replies, err := a.links.askUntilAccepted(a.links.allServers(), func(server int) serverMessage {
 		if server != neighbor {
-			return message{kind: messagePing}
+			return serverMessage{kind: messagePing}
 		}
 		b := a.links.outgoingBuffer(server)
 		a.own.part.copyWeightsTo(b)
-		return message{kind: messageAverage, payload: b}
+		return serverMessage{kind: messageAverage, payload: b}
 	})
 	if err != nil {
 		return 0, fmt.Errorf("average parameters with another worker: %w", err)

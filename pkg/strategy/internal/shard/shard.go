@@ -15,9 +15,9 @@ import (
 	"lockstep/pkg/strategy/internal/vector"
 )
 
-// SlotPrefix is the prefix of the names of the optimizer's state tensors:
+// OptimizerSlotPrefix is the prefix of the names of the optimizer's state tensors:
 // optimizer.<slot>.<parameter>.
-const SlotPrefix = "optimizer."
+const OptimizerSlotPrefix = "optimizer."
 
 // Shard applies the optimizer's update to the parameters that this rank owns, for strategies that
 // do not leave this to the executable. This rank owns a range of each bucket: only it updates the
@@ -41,7 +41,7 @@ type parameterPiece struct {
 // Start divides the parameters of exe among the ranks. own returns the range of a bucket with n
 // elements that this rank owns. Optimizer slots are initially zero.
 func (s *Shard) Start(exe engine.Executable, own func(n int) (lo, hi int)) error {
-	memory, err := MemoryOf(exe)
+	memory, err := HostMemoryOf(exe)
 	if err != nil {
 		return err
 	}
@@ -50,12 +50,12 @@ func (s *Shard) Start(exe engine.Executable, own func(n int) (lo, hi int)) error
 		lo, hi := own(b.Gradients.Len())
 		s.owned = append(s.owned, [2]int{lo, hi})
 	}
-	s.listPieces()
-	s.staging = NewStaging(s.Buckets)
+	s.setParameterPieces()
+	s.staging = NewStagingBuffer(s.Buckets)
 	return nil
 }
 
-func (s *Shard) listPieces() {
+func (s *Shard) setParameterPieces() {
 	s.pieces = nil
 	for i, b := range s.Buckets {
 		lo, hi := s.owned[i][0], s.owned[i][1]
@@ -102,21 +102,21 @@ func (s *Shard) StartStage(exe engine.Executable, p *plan.Program) error {
 func (s *Shard) Detach() {
 	buckets := slices.Clone(s.Buckets)
 	for i, b := range buckets {
-		buckets[i].Gradients = vector.New(b.Gradients, b.Gradients.Len())
+		buckets[i].Gradients = vector.NewLike(b.Gradients, b.Gradients.Len())
 		buckets[i].Parameters = slices.Clone(b.Parameters)
 		for j, p := range b.Parameters {
-			w := vector.New(p.Weights, p.Weights.Len())
+			w := vector.NewLike(p.Weights, p.Weights.Len())
 			vector.Copy(w, p.Weights)
 			buckets[i].Parameters[j].Weights = w
 		}
 	}
 	s.Buckets = buckets
-	s.listPieces()
+	s.setParameterPieces()
 }
 
-// MemoryOf returns the host memory of exe. If exe has none, the error says why a strategy cannot
+// HostMemoryOf returns the host memory of exe. If exe has none, the error says why a strategy cannot
 // update the parameters of exe.
-func MemoryOf(exe engine.Executable) (*engine.HostMemory, error) {
+func HostMemoryOf(exe engine.Executable) (*engine.HostMemory, error) {
 	memory := exe.Capabilities().HostMemory
 	if memory == nil {
 		return nil, errors.New("update parameters: the engine does not share the memory of its parameters: use device cpu or reference, or strategy ddp")
@@ -124,8 +124,8 @@ func MemoryOf(exe engine.Executable) (*engine.HostMemory, error) {
 	return memory, nil
 }
 
-// NewStaging returns a buffer that is large enough for each of the given buckets.
-func NewStaging(buckets []engine.BucketMemory) device.Buffer {
+// NewStagingBuffer returns a buffer that is large enough for each of the given buckets.
+func NewStagingBuffer(buckets []engine.BucketMemory) device.Buffer {
 	n, double := 0, false
 	for _, b := range buckets {
 		n = max(n, b.Gradients.Len())
@@ -137,12 +137,12 @@ func NewStaging(buckets []engine.BucketMemory) device.Buffer {
 	return device.Buffer{F32: make([]float32, n)}
 }
 
-// Slot returns the values of an optimizer slot in the owned range of each bucket. It allocates
+// SlotValues returns the values of an optimizer slot in the owned range of each bucket. It allocates
 // zeros if the slot does not exist yet.
-func (s *Shard) Slot(name string) []device.Buffer {
+func (s *Shard) SlotValues(name string) []device.Buffer {
 	if s.slots[name] == nil {
 		for i, b := range s.Buckets {
-			s.slots[name] = append(s.slots[name], vector.New(b.Gradients, s.owned[i][1]-s.owned[i][0]))
+			s.slots[name] = append(s.slots[name], vector.NewLike(b.Gradients, s.owned[i][1]-s.owned[i][0]))
 		}
 	}
 	return s.slots[name]
@@ -151,8 +151,8 @@ func (s *Shard) Slot(name string) []device.Buffer {
 // SlotNames returns the names of the optimizer slots on this rank, in ascending order.
 func (s *Shard) SlotNames() []string { return slices.Sorted(maps.Keys(s.slots)) }
 
-// Apply applies u to the parameters that this rank owns. sum must add up v over all ranks.
-func (s *Shard) Apply(u optim.Update, sum func(v []float64) error) error {
+// ApplyUpdate applies u to the parameters that this rank owns. sum must add up v over all ranks.
+func (s *Shard) ApplyUpdate(u optim.Update, sum func(v []float64) error) error {
 	var single []optim.Tensor32
 	var double []optim.Tensor64
 	for _, p := range s.pieces {
@@ -162,7 +162,7 @@ func (s *Shard) Apply(u optim.Update, sum func(v []float64) error) error {
 			if p.lo == p.hi {
 				lo = p.lo // nothing, at any place
 			}
-			slots = append(slots, s.Slot(name)[p.bucket].Slice(p.lo-lo, p.hi-lo))
+			slots = append(slots, s.SlotValues(name)[p.bucket].Slice(p.lo-lo, p.hi-lo))
 		}
 		if p.weights.F64 != nil {
 			t := optim.Tensor64{Weights: p.weights.F64, Gradient: p.gradient.F64, Vector: p.vector}
@@ -222,7 +222,7 @@ func (s *Shard) CollectSlots(exchange func(b device.Buffer) error) (map[string][
 				if err != nil {
 					return nil, err
 				}
-				all[SlotPrefix+name+"."+p.Name] = v
+				all[OptimizerSlotPrefix+name+"."+p.Name] = v
 			}
 		}
 	}
@@ -232,8 +232,8 @@ func (s *Shard) CollectSlots(exchange func(b device.Buffer) error) (map[string][
 // RestoreSlots restores this rank's part of the optimizer slots from saved.
 func (s *Shard) RestoreSlots(saved map[string][]float64) error {
 	for key, v := range saved {
-		slot, param, ok := strings.Cut(strings.TrimPrefix(key, SlotPrefix), ".")
-		if !ok || !strings.HasPrefix(key, SlotPrefix) {
+		slot, param, ok := strings.Cut(strings.TrimPrefix(key, OptimizerSlotPrefix), ".")
+		if !ok || !strings.HasPrefix(key, OptimizerSlotPrefix) {
 			continue
 		}
 		for i, b := range s.Buckets {
@@ -247,7 +247,7 @@ func (s *Shard) RestoreSlots(saved map[string][]float64) error {
 				if err := s.memory.Pack(param, v, stage); err != nil {
 					return fmt.Errorf("restore %s: %w", key, err)
 				}
-				values := s.Slot(slot) // on every rank, so that all ranks have the same slots
+				values := s.SlotValues(slot) // on every rank, so that all ranks have the same slots
 				lo, hi := s.owned[i][0], s.owned[i][1]
 				from, to := max(lo, p.Offset), min(hi, p.Offset+p.Weights.Len())
 				if from < to {

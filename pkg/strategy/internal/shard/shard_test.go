@@ -22,7 +22,7 @@ func TestRestoredPaddingIsZero(t *testing.T) {
 		s.Buckets = append(s.Buckets, engine.BucketMemory{Gradients: buffer, Parameters: []engine.ParameterMemory{{Name: name, Weights: buffer}}})
 		s.owned = append(s.owned, [2]int{0, 4})
 	}
-	s.staging = NewStaging(s.Buckets)
+	s.staging = NewStagingBuffer(s.Buckets)
 	for _, saved := range []map[string][]float64{{"optimizer.m.full": {1, 2, 3, 4}}, {"optimizer.m.padded": {5, 6, 7}}} {
 		if err := s.RestoreSlots(saved); err != nil {
 			t.Fatal(err)

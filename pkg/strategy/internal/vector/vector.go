@@ -3,8 +3,8 @@ package vector
 
 import "lockstep/pkg/internal/device"
 
-// New returns a buffer of n zeros that has the same precision as like.
-func New(like device.Buffer, n int) device.Buffer {
+// NewLike returns a buffer of n zeros that has the same precision as like.
+func NewLike(like device.Buffer, n int) device.Buffer {
 	if like.F64 != nil {
 		return device.Buffer{F64: make([]float64, n)}
 	}

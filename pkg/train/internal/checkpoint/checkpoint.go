@@ -199,9 +199,9 @@ func TrimRankPrefix(name string) string {
 // strategy.RankPrefix.
 var rankPrefixPattern = regexp.MustCompile(`^rank[0-9]+/`)
 
-// ApplyTo copies the tensors of c to x, an evaluation program. It returns an error if a parameter
+// CopyTensorsTo copies the tensors of c to x, an evaluation program. It returns an error if a parameter
 // or a running statistic of x is missing in c.
-func (c Checkpoint) ApplyTo(x engine.Executable) error {
+func (c Checkpoint) CopyTensorsTo(x engine.Executable) error {
 	if err := c.CheckTensors(x); err != nil {
 		return err
 	}
@@ -216,16 +216,16 @@ func (c Checkpoint) ApplyTo(x engine.Executable) error {
 	return nil
 }
 
-const slotPrefix = "optimizer."
+const optimizerSlotPrefix = "optimizer."
 
-// ParseSlotName splits the name of an optimizer's state tensor, optimizer.SLOT.PARAMETER, into its
+// ParseOptimizerSlotName splits the name of an optimizer's state tensor, optimizer.SLOT.PARAMETER, into its
 // parts. ok is false for other names.
-func ParseSlotName(name string) (slot, param string, ok bool) {
+func ParseOptimizerSlotName(name string) (slot, param string, ok bool) {
 	if !isSlotName(name) {
 		return "", "", false
 	}
-	slot, param, _ = strings.Cut(strings.TrimPrefix(name, slotPrefix), ".")
+	slot, param, _ = strings.Cut(strings.TrimPrefix(name, optimizerSlotPrefix), ".")
 	return slot, param, true
 }
 
-func isSlotName(name string) bool { return strings.HasPrefix(name, slotPrefix) }
+func isSlotName(name string) bool { return strings.HasPrefix(name, optimizerSlotPrefix) }

@@ -21,11 +21,11 @@ import (
 	"lockstep/pkg/weights"
 )
 
-// ErrNoCheckpoint is wrapped by the error of ListAndCheck if the newest checkpoint is missing.
+// ErrNoCheckpoint is wrapped by the error of ListCheckedPaths if the newest checkpoint is missing.
 var ErrNoCheckpoint = errors.New("no checkpoint")
 
-// Folder is the name of the folder, within a run folder, that contains the checkpoints.
-const Folder = "checkpoints"
+// FolderName is the name of the folder, within a run folder, that contains the checkpoints.
+const FolderName = "checkpoints"
 
 // Suffixes appended to the names of checkpoints that are set aside when a run is started or
 // resumed. Lockstep neither reads nor deletes such files.
@@ -46,7 +46,7 @@ func (p SavePoint) Path() string {
 	if p.Steps > 0 {
 		name = fmt.Sprintf("epoch-%04d-step-%06d.safetensors", p.Epochs+1, p.Steps)
 	}
-	return filepath.Join(Folder, name)
+	return filepath.Join(FolderName, name)
 }
 
 // compare returns a negative number if p is before q, and 0 if they are equal.
@@ -72,17 +72,17 @@ func ParsePath(path string) (p SavePoint, ok bool) {
 	return p, filepath.Base(p.Path()) == filepath.Base(path)
 }
 
-// List returns the paths of the checkpoints in the run folder dir, relative to dir, oldest first.
+// ListPaths returns the paths of the checkpoints in the run folder dir, relative to dir, oldest first.
 // It ignores files whose name Lockstep would not write.
-func List(dir string) ([]string, error) {
-	entries, err := os.ReadDir(filepath.Join(dir, Folder))
+func ListPaths(dir string) ([]string, error) {
+	entries, err := os.ReadDir(filepath.Join(dir, FolderName))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	var found []string
 	for _, e := range entries {
 		if _, ok := ParsePath(e.Name()); ok {
-			found = append(found, filepath.Join(Folder, e.Name()))
+			found = append(found, filepath.Join(FolderName, e.Name()))
 		}
 	}
 	slices.SortFunc(found, func(a, b string) int {
@@ -121,11 +121,11 @@ func LastSavePoint(run runs.Run, every int) SavePoint {
 	return last
 }
 
-// ListAndCheck is like List, but checks the checkpoints. It returns an error that wraps
+// ListCheckedPaths is like List, but checks the checkpoints. It returns an error that wraps
 // ErrNoCheckpoint if the newest one according to LastSavePoint is missing. It also returns an error
 // if there is a checkpoint that the run cannot have saved.
-func ListAndCheck(run runs.Run, every int) ([]string, error) {
-	all, err := List(run.Dir)
+func ListCheckedPaths(run runs.Run, every int) ([]string, error) {
+	all, err := ListPaths(run.Dir)
 	if err != nil {
 		return nil, err
 	}
@@ -174,7 +174,7 @@ func hasDamagedCopy(dir string, p SavePoint) bool {
 // A checkpoint newer than saved, the one just saved, does not belong to this run. It is neither counted nor
 // deleted.
 func DeleteOld(dir, saved string, keep int) error {
-	all, err := List(dir)
+	all, err := ListPaths(dir)
 	if err != nil {
 		return err
 	}
@@ -216,11 +216,11 @@ func RenameDamaged(damaged []*weights.DamagedError, saved string) (notes []strin
 	return notes, nil
 }
 
-// RenameOfOtherRuns appends OtherRunSuffix to the names of all checkpoints in the run folder dir,
+// RenameFromOtherRuns appends OtherRunSuffix to the names of all checkpoints in the run folder dir,
 // and returns a note for each. The run of dir must not have begun, so that they belong to other
 // runs.
-func RenameOfOtherRuns(dir string) (notes []string, err error) {
-	all, err := List(dir)
+func RenameFromOtherRuns(dir string) (notes []string, err error) {
+	all, err := ListPaths(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -258,7 +258,7 @@ func ClaimFolder(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	link := filepath.Join(dir, Folder)
+	link := filepath.Join(dir, FolderName)
 	folder, err := filepath.EvalSymlinks(link)
 	if errors.Is(err, fs.ErrNotExist) {
 		if to, err := os.Readlink(link); err == nil {
@@ -269,7 +269,7 @@ func ClaimFolder(ctx context.Context, dir string) error {
 	if err == nil {
 		folder, err = filepath.Abs(folder)
 	}
-	if err != nil || folder == filepath.Join(own, Folder) {
+	if err != nil || folder == filepath.Join(own, FolderName) {
 		return err
 	}
 	path := filepath.Join(folder, ownerFile)
@@ -279,7 +279,7 @@ func ClaimFolder(ctx context.Context, dir string) error {
 	}
 	recorded := strings.TrimSpace(string(text))
 	for _, other := range []string{filepath.Dir(folder), recorded} {
-		theirs, err := filepath.EvalSymlinks(filepath.Join(other, Folder))
+		theirs, err := filepath.EvalSymlinks(filepath.Join(other, FolderName))
 		if _, ierr := runs.ReadInfo(other); err == nil && ierr == nil && theirs == folder && other != own {
 			return fmt.Errorf("runs %s and %s have the same folder of checkpoints, %s: give each run a folder of its own", other, dir, folder)
 		}

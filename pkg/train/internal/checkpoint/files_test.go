@@ -13,11 +13,11 @@ import (
 // writeEmpty writes empty files with the given names to the folder of checkpoints of the run folder dir.
 func writeEmpty(t *testing.T, dir string, names ...string) {
 	t.Helper()
-	if err := os.MkdirAll(filepath.Join(dir, Folder), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Join(dir, FolderName), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range names {
-		if err := os.WriteFile(filepath.Join(dir, Folder, name), nil, 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, FolderName, name), nil, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -26,7 +26,7 @@ func writeEmpty(t *testing.T, dir string, names ...string) {
 // namesIn returns the names of the checkpoints in the run folder dir, oldest first.
 func namesIn(t *testing.T, dir string) []string {
 	t.Helper()
-	all, err := List(dir)
+	all, err := ListPaths(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestCheckpointOrder(t *testing.T) {
 func TestManyDigits(t *testing.T) {
 	dir := t.TempDir()
 	writeEmpty(t, dir, "epoch-9998.safetensors", "epoch-9999.safetensors", "epoch-10000.safetensors", "epoch-10001.safetensors") // the last one is of another run
-	if err := DeleteOld(dir, filepath.Join(Folder, "epoch-10000.safetensors"), 2); err != nil {
+	if err := DeleteOld(dir, filepath.Join(FolderName, "epoch-10000.safetensors"), 2); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := namesIn(t, dir), []string{"epoch-9999.safetensors", "epoch-10000.safetensors", "epoch-10001.safetensors"}; !slices.Equal(got, want) {
@@ -112,7 +112,7 @@ func TestListOfRun(t *testing.T) {
 	} {
 		run := runs.Run{Dir: t.TempDir(), Info: runs.Info{Checkpoint: "checkpoints/epoch-0003.safetensors"}, Epochs: []runs.Epoch{{Epoch: 1}, {Epoch: 2}, {Epoch: 3}}}
 		writeEmpty(t, run.Dir, strings.Fields(tt.names)...)
-		_, err := ListAndCheck(run, 1)
+		_, err := ListCheckedPaths(run, 1)
 		if tt.want == "" && err == nil {
 			continue
 		}

@@ -28,9 +28,9 @@ type Sampler struct {
 	file    *os.File
 }
 
-// Start starts to sample the GPU d. It returns a zero Sampler if d is nil. If the GPU cannot be
+// StartSampling starts to sample the GPU d. It returns a zero Sampler if d is nil. If the GPU cannot be
 // sampled, it returns a note for the log instead of an error.
-func Start(d *engine.Accelerator, dir string, rank int) (w Sampler, note string, err error) {
+func StartSampling(d *engine.Accelerator, dir string, rank int) (w Sampler, note string, err error) {
 	if d == nil {
 		return Sampler{}, "", nil
 	}

@@ -53,7 +53,7 @@ func TestGPUEnergy(t *testing.T) {
 			for i, e := range c.engines {
 				var note string
 				var err error
-				if watches[i], note, err = Start(e.Accelerator(), dir, i); err != nil || (note != "") != (c.devices == 0 && i == 1) {
+				if watches[i], note, err = StartSampling(e.Accelerator(), dir, i); err != nil || (note != "") != (c.devices == 0 && i == 1) {
 					t.Fatalf("rank %d: %q, %v", i, note, err)
 				}
 				if note != "" && !strings.Contains(note, "not recorded") {
@@ -91,7 +91,7 @@ func TestGPUEnergy(t *testing.T) {
 func TestGPUFileOfAResumedRun(t *testing.T) {
 	dir := t.TempDir()
 	for _, want := range []string{"gpu-1.csv", "gpu-1.2.csv", "gpu-1.3.csv"} {
-		w, note, err := Start(gpuEngine(t, clibtest.New(clibtest.Options{}), 0).Accelerator(), dir, 1)
+		w, note, err := StartSampling(gpuEngine(t, clibtest.New(clibtest.Options{}), 0).Accelerator(), dir, 1)
 		if err != nil || note != "" || filepath.Base(w.file.Name()) != want {
 			t.Fatalf("%v, %q, %v, want %s", w.file, note, err, want)
 		}

@@ -30,7 +30,7 @@ func ShareRank0Error(ctx context.Context, group collective.Group, err error) err
 	if root && err != nil {
 		text = err.Error()
 	}
-	text, serr := shareText(ctx, group, text)
+	text, serr := shareRankText(ctx, group, text)
 	if serr != nil || root {
 		return errors.Join(err, serr)
 	}
@@ -40,8 +40,8 @@ func ShareRank0Error(ctx context.Context, group collective.Group, err error) err
 	return fmt.Errorf("rank 0: %s", text)
 }
 
-// shareText returns the text of one rank on every rank. At most one rank may pass a non-empty text.
-func shareText(ctx context.Context, group collective.Group, text string) (string, error) {
+// shareRankText returns the text of one rank on every rank. At most one rank may pass a non-empty text.
+func shareRankText(ctx context.Context, group collective.Group, text string) (string, error) {
 	length := []float64{float64(len(text))}
 	if err := strategy.AllReduceFloat64s(ctx, group, length); err != nil || length[0] == 0 {
 		return "", err
@@ -99,7 +99,7 @@ func CheckSameValues(ctx context.Context, group collective.Group, differs string
 	if rank != others[0] {
 		text = nil
 	}
-	theirs, err := shareText(ctx, group, string(text))
+	theirs, err := shareRankText(ctx, group, string(text))
 	if err != nil {
 		return err
 	}

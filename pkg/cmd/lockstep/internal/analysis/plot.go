@@ -230,7 +230,7 @@ func (f *plotFlags) drawAll(s *scaling.Study) ([]*figure.Figure, error) {
 }
 
 // newPage arranges figures on one page.
-func (f *plotFlags) newPage(title string, figures []*figure.Figure) (*figure.Figure, error) {
+func (f *plotFlags) newFigurePage(title string, figures []*figure.Figure) (*figure.Figure, error) {
 	switch {
 	case f.options.NoTitle:
 		title = ""
@@ -333,7 +333,7 @@ how many runs; tex is a table for LaTeX.`,
 				return err
 			}
 			if f.panels {
-				page, err := f.newPage(s.Name(), figures)
+				page, err := f.newFigurePage(s.Name(), figures)
 				if err != nil {
 					return err
 				}

@@ -20,7 +20,7 @@ import (
 	"lockstep/pkg/runs"
 )
 
-type readFlags struct {
+type readCommandFlags struct {
 	format, what, out string
 	logs              logFlags
 	explain           bool
@@ -28,7 +28,7 @@ type readFlags struct {
 }
 
 func readCommand() *cobra.Command {
-	var f readFlags
+	var f readCommandFlags
 	c := &cobra.Command{
 		Use:   "read PATH…",
 		Short: "Print every measured value of a folder of logs as tidy rows",
@@ -89,7 +89,7 @@ it has ended, is stopped or runs on another host; stacks-<rank>.txt has all its 
   lockstep read results --explain`,
 		Args: cli.AtLeastOneArg("name folders of logs, for example logs/unet2d-cells"),
 		RunE: func(c *cobra.Command, args []string) error {
-			options, err := f.validate()
+			options, err := f.parseOptions()
 			if err != nil {
 				return cli.AsUsageError(err)
 			}
@@ -97,7 +97,7 @@ it has ended, is stopped or runs on another host; stacks-<rank>.txt has all its 
 				return err
 			}
 			if f.suggest {
-				return f.writeSuggestion(c, options, args)
+				return f.writeSuggestedRules(c, options, args)
 			}
 			done := showProgress(c, &options)
 			problems, err := f.writeOutput(c, options, args)
@@ -122,7 +122,7 @@ it has ended, is stopped or runs on another host; stacks-<rank>.txt has all its 
 }
 
 // validate checks the flags and converts them to options.
-func (f *readFlags) validate() (logread.Options, error) {
+func (f *readCommandFlags) parseOptions() (logread.Options, error) {
 	var options logread.Options
 	if !slices.Contains(logread.Formats(), f.format) {
 		return options, fmt.Errorf("unknown --format %q: use one of %q; for another format, convert the CSV, for example with pandas.read_csv(\"rows.csv\").to_parquet(\"rows.parquet\")", f.format, logread.Formats())
@@ -170,21 +170,21 @@ func showProgress(c *cobra.Command, o *logread.Options) (done func()) {
 }
 
 // writeOutput writes the rows or the reports to standard output or to --out.
-func (f *readFlags) writeOutput(c *cobra.Command, o logread.Options, paths []string) ([]runs.Problem, error) {
+func (f *readCommandFlags) writeOutput(c *cobra.Command, o logread.Options, paths []string) ([]runs.Problem, error) {
 	cli.PrintReadPaths(c, paths...)
 	if f.out == "" {
-		return f.write(c.Context(), c.OutOrStdout(), o, paths)
+		return f.writeRowsOrReports(c.Context(), c.OutOrStdout(), o, paths)
 	}
 	var problems []runs.Problem
 	err := wholefile.Write(f.out, 0o644, func(file *os.File) (err error) {
-		problems, err = f.write(c.Context(), file, o, paths)
+		problems, err = f.writeRowsOrReports(c.Context(), file, o, paths)
 		return err
 	})
 	return problems, err
 }
 
 // writeSuggestion prints proposed rules for the logs. With --save it keeps them in the folders of the logs.
-func (f *readFlags) writeSuggestion(c *cobra.Command, o logread.Options, paths []string) error {
+func (f *readCommandFlags) writeSuggestedRules(c *cobra.Command, o logread.Options, paths []string) error {
 	cli.PrintReadPaths(c, paths...)
 	s, err := o.Suggest(c.Context(), paths...)
 	if err != nil {
@@ -214,7 +214,7 @@ func (f *readFlags) writeSuggestion(c *cobra.Command, o logread.Options, paths [
 }
 
 // write writes the rows, or with --explain the reports, to w.
-func (f *readFlags) write(ctx context.Context, w io.Writer, o logread.Options, paths []string) ([]runs.Problem, error) {
+func (f *readCommandFlags) writeRowsOrReports(ctx context.Context, w io.Writer, o logread.Options, paths []string) ([]runs.Problem, error) {
 	if !f.explain {
 		return o.Write(ctx, w, f.format, f.what, paths...)
 	}

@@ -110,7 +110,7 @@ To see the gain of overlap, compare with a series without it:
 		},
 		RunE: func(c *cobra.Command, args []string) error {
 			if a.requestsHelp() {
-				return writeHelp(c.OutOrStdout())
+				return writeViewHelp(c.OutOrStdout())
 			}
 			shown, err := a.parseViews(format)
 			if err != nil {
@@ -136,7 +136,7 @@ To see the gain of overlap, compare with a series without it:
 			if formatHasNotes(format) { // the table itself ends with notes and problems
 				return powerCutError(s.Problems)
 			}
-			writeProblems(c.ErrOrStderr(), s)
+			writeNotesAndProblems(c.ErrOrStderr(), s)
 			return powerCutError(s.Problems)
 		},
 	}
@@ -147,7 +147,7 @@ To see the gain of overlap, compare with a series without it:
 }
 
 // writeProblems writes a result's notes and problems, which CSV and JSON output does not contain.
-func writeProblems(w io.Writer, r viewResult) {
+func writeNotesAndProblems(w io.Writer, r viewResult) {
 	var notes []string
 	var problems []runs.Problem
 	switch r := r.(type) {

@@ -39,7 +39,7 @@ type view struct {
 	results func(s *scaling.Study, value string, notes io.Writer) ([]viewResult, error)
 }
 
-func views() []view {
+func analysisViews() []view {
 	one := func(r viewResult, err error) ([]viewResult, error) {
 		if err != nil {
 			return nil, err
@@ -253,9 +253,9 @@ type requestedView struct {
 	text  string // the text of the request
 }
 
-func parseShow(text string) (requestedView, error) {
+func parseShowFlag(text string) (requestedView, error) {
 	name, value, has := strings.Cut(text, "=")
-	all := views()
+	all := analysisViews()
 	i := slices.IndexFunc(all, func(v view) bool { return v.name == name })
 	if i < 0 {
 		var names []string
@@ -304,7 +304,7 @@ func (a *analysisFlags) addTo(c *cobra.Command) {
 func completeViewNames(_ *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	directive := cobra.ShellCompDirectiveNoFileComp
 	var out []string
-	for _, v := range views() {
+	for _, v := range analysisViews() {
 		name := v.name
 		if v.value != "" && !v.optional {
 			name += "="
@@ -318,9 +318,9 @@ func completeViewNames(_ *cobra.Command, _ []string, _ string) ([]string, cobra.
 // requestsHelp reports whether --show asks for an explanation of the views.
 func (a *analysisFlags) requestsHelp() bool { return slices.Contains(a.show, "help") }
 
-func writeHelp(w io.Writer) error {
+func writeViewHelp(w io.Writer) error {
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	for _, v := range views() {
+	for _, v := range analysisViews() {
 		example := ""
 		if v.example != "" {
 			example = fmt.Sprintf(" (such as %s=%s)", v.name, v.example)
@@ -340,7 +340,7 @@ func (a *analysisFlags) parseViews(format string) ([]requestedView, error) {
 	}
 	var all []requestedView
 	for _, text := range a.show {
-		one, err := parseShow(text)
+		one, err := parseShowFlag(text)
 		if err != nil {
 			return nil, cli.AsUsageError(err)
 		}
@@ -367,22 +367,22 @@ func (a *analysisFlags) writeViews(c *cobra.Command, s *scaling.Study, all []req
 		if err != nil {
 			return err
 		}
-		if parts[i], err = joinResults(results, format); err != nil {
+		if parts[i], err = joinViewResults(results, format); err != nil {
 			return err
 		}
 		if !formatHasNotes(format) {
-			writeProblems(c.ErrOrStderr(), results[0])
+			writeNotesAndProblems(c.ErrOrStderr(), results[0])
 		}
 	}
 	if a.out != "" {
-		return a.writeFiles(c.OutOrStdout(), all, parts, format)
+		return a.writeViewFiles(c.OutOrStdout(), all, parts, format)
 	}
-	_, err := c.OutOrStdout().Write(joinViews(all, parts, format))
+	_, err := c.OutOrStdout().Write(joinViewOutputs(all, parts, format))
 	return err
 }
 
 // joinResults combines the results of one view into one table, CSV file or JSON value.
-func joinResults(results []viewResult, format string) ([]byte, error) {
+func joinViewResults(results []viewResult, format string) ([]byte, error) {
 	var whole bytes.Buffer
 	var rows []json.RawMessage
 	for i, r := range results {
@@ -421,7 +421,7 @@ func joinResults(results []viewResult, format string) ([]byte, error) {
 
 // viewKeys returns a unique key for each view: the view's name or, if a view is requested twice with
 // different values, the text of the request.
-func viewKeys(all []requestedView) []string {
+func uniqueViewKeys(all []requestedView) []string {
 	out := make([]string, len(all))
 	for i, v := range all {
 		out[i] = v.name
@@ -433,12 +433,12 @@ func viewKeys(all []requestedView) []string {
 }
 
 // joinViews combines several views: tables with headings, or one JSON object.
-func joinViews(all []requestedView, parts [][]byte, format string) []byte {
+func joinViewOutputs(all []requestedView, parts [][]byte, format string) []byte {
 	if len(all) == 1 {
 		return parts[0]
 	}
 	var b bytes.Buffer
-	for i, key := range viewKeys(all) {
+	for i, key := range uniqueViewKeys(all) {
 		if format == scaling.FormatJSON {
 			fmt.Fprintf(&b, "%s%q: %s", []string{"{\n", ",\n"}[min(i, 1)], key, bytes.TrimSpace(parts[i]))
 			continue
@@ -458,13 +458,13 @@ func joinViews(all []requestedView, parts [][]byte, format string) []byte {
 }
 
 // writeFiles writes a file per view and prints its path. It checks all paths before it writes.
-func (a *analysisFlags) writeFiles(names io.Writer, all []requestedView, parts [][]byte, format string) error {
+func (a *analysisFlags) writeViewFiles(names io.Writer, all []requestedView, parts [][]byte, format string) error {
 	if err := os.MkdirAll(a.out, 0o755); err != nil {
 		return fmt.Errorf("write views: %w", err)
 	}
 	ending := map[string]string{scaling.FormatTable: ".txt", scaling.FormatCSV: ".csv", scaling.FormatJSON: ".json", scaling.FormatMarkdown: ".md", scaling.FormatLaTeX: ".tex"}[format]
 	var paths []string
-	for _, key := range viewKeys(all) {
+	for _, key := range uniqueViewKeys(all) {
 		path := filepath.Join(a.out, strings.Map(replaceUnsafeRune, key)+ending)
 		if err := cli.CheckLogsOutput(path, a.logs); err != nil {
 			return err

@@ -108,20 +108,20 @@ func RunInterruptible(run func(context.Context) int) int {
 	return ExitInterrupted
 }
 
-// IgnoreBrokenOutput lets c continue if the program that reads its output exits (lockstep launch | head).
-func IgnoreBrokenOutput(c *cobra.Command) *cobra.Command {
+// IgnoreBrokenPipe lets c continue if the program that reads its output exits (lockstep launch | head).
+func IgnoreBrokenPipe(c *cobra.Command) *cobra.Command {
 	c.PreRun = func(c *cobra.Command, _ []string) {
 		process.SurviveBrokenPipes()
-		c.SetOut(pipeWriter{c.OutOrStdout()})
-		c.SetErr(pipeWriter{c.ErrOrStderr()})
+		c.SetOut(brokenPipeWriter{c.OutOrStdout()})
+		c.SetErr(brokenPipeWriter{c.ErrOrStderr()})
 	}
 	return c
 }
 
 // A pipeWriter discards its input after the reader of the pipe has exited or the terminal was closed.
-type pipeWriter struct{ io.Writer }
+type brokenPipeWriter struct{ io.Writer }
 
-func (w pipeWriter) Write(p []byte) (int, error) {
+func (w brokenPipeWriter) Write(p []byte) (int, error) {
 	n, err := w.Writer.Write(p)
 	if errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.EIO) {
 		return len(p), nil

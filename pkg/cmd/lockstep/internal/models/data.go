@@ -50,10 +50,10 @@ type dataGenerator struct {
 // dataGenerators returns all generators. The first of a generator's formats is the default.
 func dataGenerators() []dataGenerator {
 	return []dataGenerator{
-		{"cells", "microscope images of cells and their masks (data kind pairs)", "png tiff", makeCells},
+		{"cells", "microscope images of cells and their masks (data kind pairs)", "png tiff", makeCellImages},
 		{"cifar10", "images of ten shapes in the format of CIFAR-10 (data kind cifar10)", "bin", makeCIFAR10},
-		{"folders", "images of ten shapes, one folder per class (data kind folders)", "png jpeg", makeFolders},
-		{"fields", "volumes Nbody and Hydro with a relation to be learned (data kind volumes)", "hdf5 npy", makeFields},
+		{"folders", "images of ten shapes, one folder per class (data kind folders)", "png jpeg", makeImageFolders},
+		{"fields", "volumes Nbody and Hydro with a relation to be learned (data kind volumes)", "hdf5 npy", makeFieldVolumes},
 	}
 }
 
@@ -158,7 +158,7 @@ func checkFolderIsEmpty(dir string) error {
 
 // makeCells generates images of cells. Like the other generators, it returns the setting with which a
 // config uses the data.
-func makeCells(c *cobra.Command, dir string, f dataMakeFlags) (string, error) {
+func makeCellImages(c *cobra.Command, dir string, f dataMakeFlags) (string, error) {
 	if f.classes != 0 || f.rgb || f.sizes != nil {
 		return makeStainedCells(c, dir, f)
 	}
@@ -234,7 +234,7 @@ func makeCIFAR10(c *cobra.Command, dir string, f dataMakeFlags) (string, error) 
 	return fmt.Sprintf("data: {kind: cifar10, path: %s, test_images: 0}", dir), data.WriteCIFAR10(c.Context(), dir, sets[0], sets[1])
 }
 
-func makeFolders(c *cobra.Command, dir string, f dataMakeFlags) (string, error) {
+func makeImageFolders(c *cobra.Command, dir string, f dataMakeFlags) (string, error) {
 	config := data.ShapesOptions{Count: cmp.Or(f.count, 5000), Classes: f.classes, Edge: f.edge, Seed: f.seed}
 	if err := config.Validate(); err != nil {
 		return "", cli.AsUsageError(err)
@@ -246,7 +246,7 @@ func makeFolders(c *cobra.Command, dir string, f dataMakeFlags) (string, error) 
 	return fmt.Sprintf("data: {kind: folders, path: %s, test_images: %d}", dir, max(1, config.Count/5)), data.WriteFolders(c.Context(), dir, shapes, f.format)
 }
 
-func makeFields(c *cobra.Command, dir string, f dataMakeFlags) (string, error) {
+func makeFieldVolumes(c *cobra.Command, dir string, f dataMakeFlags) (string, error) {
 	format := data.VolumeFormat{NPY: f.format == "npy", Chunk: f.chunk, Gzip: f.gzip}
 	if format.NPY && (f.chunk != 0 || f.gzip) {
 		return "", cli.AsUsageError(fmt.Errorf("--chunk and --gzip are only for HDF5 files: omit them with --format npy"))

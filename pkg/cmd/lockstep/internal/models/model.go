@@ -61,7 +61,7 @@ Networks:
 				return err
 			}
 			if spec != "" {
-				if err := writeSpec(net, spec); err != nil {
+				if err := writeNetworkSpec(net, spec); err != nil {
 					return err
 				}
 			}
@@ -139,14 +139,14 @@ func parseShape(text string) ([]int, error) {
 
 // describeMemory describes the memory of a training step, according to the engine's memory plan.
 func describeMemory(net model.Network, batch int) (string, error) {
-	memory := func(mode nn.Mode) (plan.Memory, error) {
+	memory := func(mode nn.Mode) (plan.MemoryUse, error) {
 		g, err := net.Graph(batch, mode)
 		if err != nil {
-			return plan.Memory{}, err
+			return plan.MemoryUse{}, err
 		}
 		p, err := plan.Lower(g, plan.Options{Fuse: true})
 		if err != nil {
-			return plan.Memory{}, err
+			return plan.MemoryUse{}, err
 		}
 		return p.Memory(), nil
 	}
@@ -163,7 +163,7 @@ func describeMemory(net model.Network, batch int) (string, error) {
 		batch, english.FormatBytes(int64(train.Activations)), english.FormatBytes(int64(eval.Activations)), english.FormatBytes(int64(train.Parameters))), nil
 }
 
-func writeSpec(net model.Network, path string) error {
+func writeNetworkSpec(net model.Network, path string) error {
 	if ext := filepath.Ext(path); ext != ".yaml" && ext != ".yml" {
 		return cli.AsUsageError(fmt.Errorf("--spec %s: use a file name that ends in .yaml", path))
 	}

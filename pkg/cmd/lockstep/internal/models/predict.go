@@ -90,7 +90,7 @@ prints the scores of tiles without overlap, which are lower: --held-out prints b
 				if err != nil {
 					return err
 				}
-				if err := printHeldOut(c.OutOrStdout(), p, s); err != nil {
+				if err := printHeldOutScores(c.OutOrStdout(), p, s); err != nil {
 					return err
 				}
 			}
@@ -158,7 +158,7 @@ func predictFiles(c *cobra.Command, p *predict.Predictor, files []string, o pred
 	return nil
 }
 
-func printHeldOut(w io.Writer, p *predict.Predictor, s predict.HeldOutScores) error {
+func printHeldOutScores(w io.Writer, p *predict.Predictor, s predict.HeldOutScores) error {
 	name := fmt.Sprintf("as trained (%d images)", s.AsTrained.Samples)
 	if s.Tile > 0 {
 		name = fmt.Sprintf("as trained (%d tiles of %d×%d)", s.AsTrained.Samples, s.Tile, s.Tile)

@@ -151,7 +151,7 @@ unless --accept-changed-data is given. Configs: ` + strings.Join(train.Names(), 
 			case watched:
 				return serveSweep(c)
 			case task != "":
-				return runTask(c, task, args)
+				return runSlurmTask(c, task, args)
 			}
 			if len(args) > 0 && c.ArgsLenAtDash() != 0 {
 				if lines && strings.Contains(args[0], "{") {

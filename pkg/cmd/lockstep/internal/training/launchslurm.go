@@ -57,7 +57,7 @@ func runSweepOn(c *cobra.Command, on string, s launch.Sweep, lines, dryRun bool)
 }
 
 // runTask runs a program as a worker of a job; see launch.RunTask.
-func runTask(c *cobra.Command, dir string, command []string) error {
+func runSlurmTask(c *cobra.Command, dir string, command []string) error {
 	if len(command) == 0 {
 		return cli.AsUsageError(errors.New("--task needs a program after --; only job scripts use it"))
 	}

@@ -10,8 +10,8 @@ import (
 // Commands returns the commands that train or measure training.
 func Commands() []*cobra.Command {
 	return []*cobra.Command{
-		cli.IgnoreBrokenOutput(trainCommand()), cli.IgnoreBrokenOutput(launchCommand()), jobsCommand(), watchCommand(), stopCommand(),
-		cli.IgnoreBrokenOutput(trialsCommand()), cli.IgnoreBrokenOutput(batchsizeCommand()), cli.IgnoreBrokenOutput(tuneCommand()),
+		cli.IgnoreBrokenPipe(trainCommand()), cli.IgnoreBrokenPipe(launchCommand()), jobsCommand(), watchCommand(), stopCommand(),
+		cli.IgnoreBrokenPipe(trialsCommand()), cli.IgnoreBrokenPipe(batchsizeCommand()), cli.IgnoreBrokenPipe(tuneCommand()),
 		strategiesCommand(), transfersCommand(),
 	}
 }

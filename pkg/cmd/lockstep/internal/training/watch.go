@@ -89,7 +89,7 @@ func attachSweep(study string, newest bool) (job *launch.Job, name string, err e
 		return job, active[0].Study, err
 	}
 	path := study
-	if found := findActive(active, study); found != "" {
+	if found := findActiveSweep(active, study); found != "" {
 		path = found
 	}
 	job, err = launch.Attach(path)
@@ -98,7 +98,7 @@ func attachSweep(study string, newest bool) (job *launch.Job, name string, err e
 
 // findActive returns the folder of the active sweep named study. It returns "" if study is a path,
 // or if not exactly one sweep has that name. The caller then looks in the logs folder.
-func findActive(active launch.JobList, study string) string {
+func findActiveSweep(active launch.JobList, study string) string {
 	if strings.ContainsRune(study, filepath.Separator) {
 		return ""
 	}

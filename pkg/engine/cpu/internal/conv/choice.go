@@ -20,7 +20,7 @@ func ShouldUseWinograd(method string, large, small, weights tensor.Operand, stri
 // its transpose, or one of their gradients. large and small are the convolution's input and
 // output maps. set is nil if the precision is fp32. method is engine.Options.Convolution.
 // winograd reports whether Winograd's algorithm is the alternative.
-func ShouldUseBF16(set *kernel.BF16, method string, large, small tensor.Operand, s geometry, winograd bool) bool {
+func ShouldUseBF16(set *kernel.BF16Kernels, method string, large, small tensor.Operand, s geometry, winograd bool) bool {
 	if set == nil || !SupportsBF16(s) || min(large.Shape[1], small.Shape[1]) < minBF16Channels {
 		return false
 	}
@@ -50,7 +50,7 @@ func isWinogradFaster(large, small, weights tensor.Operand) bool {
 	}
 	c, k = tensor.RoundUp(c, lanes), tensor.RoundUp(k, lanes)
 	images, depth := large.Shape[0], weights.Space[0]
-	t := newTiling(images, large.Space, depth)
+	t := newWinogradTiling(images, large.Space, depth)
 	tiles, inside := t.count*t.depth, 0
 	for z := range t.depth {
 		first, end := t.tapsInsideVolume(z)

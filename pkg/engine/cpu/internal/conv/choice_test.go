@@ -16,14 +16,14 @@ func TestUseWinograd(t *testing.T) {
 	maps := func(side int) [3]int { return [3]int{1, side, side} }
 	cube := func(side int) [3]int { return [3]int{side, side, side} }
 	square, all := [3]int{1, 3, 3}, [3]int{3, 3, 3}
-	one := plan.Attr{Stride: []int{1, 1}, Pad: []int{1, 1}}
-	ones := plan.Attr{Stride: []int{1, 1, 1}, Pad: []int{1, 1, 1}}
-	flat := plan.Attr{Stride: []int{1, 1, 1}, Pad: []int{0, 1, 1}}
+	one := plan.KernelAttr{Stride: []int{1, 1}, Pad: []int{1, 1}}
+	ones := plan.KernelAttr{Stride: []int{1, 1, 1}, Pad: []int{1, 1, 1}}
+	flat := plan.KernelAttr{Stride: []int{1, 1, 1}, Pad: []int{0, 1, 1}}
 	for _, c := range []struct {
 		Direct        string
 		channels      int
 		space, window [3]int
-		attr          plan.Attr
+		attr          plan.KernelAttr
 		want          bool
 	}{
 		{"auto", 64, maps(64), square, one, true},
@@ -34,8 +34,8 @@ func TestUseWinograd(t *testing.T) {
 		{"auto", 1, maps(64), square, one, false},
 		{"winograd", 1, maps(2), square, one, true},
 		{"direct", 64, maps(64), square, one, false},
-		{"winograd", 64, maps(64), square, plan.Attr{Stride: []int{2, 2}, Pad: []int{1, 1}}, false},
-		{"winograd", 64, maps(64), square, plan.Attr{Stride: []int{1, 1}, Pad: []int{0, 1}}, false},
+		{"winograd", 64, maps(64), square, plan.KernelAttr{Stride: []int{2, 2}, Pad: []int{1, 1}}, false},
+		{"winograd", 64, maps(64), square, plan.KernelAttr{Stride: []int{1, 1}, Pad: []int{0, 1}}, false},
 		{"auto", 32, cube(32), all, ones, true},
 		{"auto", 128, cube(8), all, ones, true},
 		{"auto", 256, cube(4), all, ones, false},
@@ -43,8 +43,8 @@ func TestUseWinograd(t *testing.T) {
 		{"winograd", 256, cube(2), all, ones, true},
 		{"direct", 32, cube(32), all, ones, false},
 		{"winograd", 32, cube(32), all, flat, false},
-		{"winograd", 32, cube(32), [3]int{3, 1, 3}, plan.Attr{Stride: []int{1, 1, 1}, Pad: []int{1, 0, 1}}, false},
-		{"winograd", 32, cube(32), all, plan.Attr{Stride: []int{2, 1, 1}, Pad: []int{1, 1, 1}}, false},
+		{"winograd", 32, cube(32), [3]int{3, 1, 3}, plan.KernelAttr{Stride: []int{1, 1, 1}, Pad: []int{1, 0, 1}}, false},
+		{"winograd", 32, cube(32), all, plan.KernelAttr{Stride: []int{2, 1, 1}, Pad: []int{1, 1, 1}}, false},
 		{"auto", 32, cube(32), square, flat, true},
 	} {
 		large := shape(c.channels, c.space)

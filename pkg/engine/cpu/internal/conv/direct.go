@@ -32,8 +32,8 @@ type Direct struct {
 	blocks           inputBlocks
 	taps             int
 	phases           []outputPhase
-	groups           int                   // number of groups of output channels
-	statistics       *workspace.Statistics // of the output, nil if nobody needs them
+	groups           int                          // number of groups of output channels
+	statistics       *workspace.ChannelStatistics // of the output, nil if nobody needs them
 }
 
 // outputPhase combines one axisPhase of each axis. It contains the tables for the matrix kernel
@@ -62,7 +62,7 @@ func NewDirect(ws *workspace.Workspace, in, weights, out tensor.Operand, bias []
 	c.packOnce = (transposed || set.Interleaved) && !c.flat && s.isSplitAtEdges()
 	scratch, chunk := c.blocks.scratchFloats(), 0
 	s.forEachPhase(func(d, h, w axisPhase) {
-		p := c.newPhase(d, h, w)
+		p := c.newOutputPhase(d, h, w)
 		chunk = max(chunk, p.stepsPerPass)
 		c.phases = append(c.phases, p)
 		for _, t := range p.taps {
@@ -75,7 +75,7 @@ func NewDirect(ws *workspace.Workspace, in, weights, out tensor.Operand, bias []
 	switch {
 	case c.packOnce:
 		c.packedAt = scratch
-		scratch += set.Blocks * tensor.ChannelBlocks(in.Shape[1]) * c.taps * lanes * lanes
+		scratch += set.Blocks * tensor.ChannelBlockCount(in.Shape[1]) * c.taps * lanes * lanes
 	case c.flat || transposed || set.Interleaved:
 		c.packedAt = scratch
 		scratch += set.Blocks * chunk * c.channelsPerStep() * lanes
@@ -84,7 +84,7 @@ func NewDirect(ws *workspace.Workspace, in, weights, out tensor.Operand, bias []
 	parts := c.blocks.count()
 	c.groups = 1
 	if threads := ws.Threads; parts < 4*threads && parts%threads != 0 {
-		c.groups = min(threads, tensor.CeilDiv(tensor.ChannelBlocks(out.Shape[1]), 2))
+		c.groups = min(threads, tensor.CeilDiv(tensor.ChannelBlockCount(out.Shape[1]), 2))
 	}
 	return c
 }
@@ -96,9 +96,9 @@ func (c *Direct) channelsPerStep() int {
 	return lanes
 }
 
-// newPhase builds the tables of the outputPhase that combines the given phases of depth, height
+// newOutputPhase builds the tables of the outputPhase that combines the given phases of depth, height
 // and width.
-func (c *Direct) newPhase(pd, ph, pw axisPhase) outputPhase {
+func (c *Direct) newOutputPhase(pd, ph, pw axisPhase) outputPhase {
 	v, set := &c.blocks, &c.ws.Set.GEMM
 	rowOut := c.out.Space[2]
 	sliceOut := c.out.Space[1] * rowOut
@@ -126,8 +126,8 @@ func (c *Direct) newPhase(pd, ph, pw axisPhase) outputPhase {
 		}
 	}
 	slices, rows := min(v.slices, p.slices), min(v.rows, p.rows)
-	outImage := tensor.ChannelBlocks(c.out.Shape[1]) * c.out.PlaneFloats()
-	p.table = kernel.NewTileTable(v.images*slices*rows*p.cols, set.Rows, func(i int) (in, out int) {
+	outImage := tensor.ChannelBlockCount(c.out.Shape[1]) * c.out.PlaneFloats()
+	p.table = kernel.NewTileOffsetTable(v.images*slices*rows*p.cols, set.Rows, func(i int) (in, out int) {
 		n, z, q, col := i/(slices*rows*p.cols), i/(rows*p.cols)%slices, i/p.cols%rows, i%p.cols
 		in = n*v.image*4 + ((z*v.d.stepIn*v.height+q*v.h.stepIn)*v.width+col*v.w.stepIn)*lanes*4
 		out = n*outImage*4 + (z*v.d.stepOut*sliceOut+q*v.h.stepOut*rowOut+col*v.w.stepOut)*lanes*4
@@ -157,23 +157,23 @@ func (c *Direct) Tasks() []threads.Task {
 // EnableStatistics makes the convolution also compute the statistics of its output, one
 // part per block, while the output is in the cache. It returns nil, and changes nothing, if
 // the outputs of a block are not adjacent.
-func (c *Direct) EnableStatistics() *workspace.Statistics {
+func (c *Direct) EnableStatistics() *workspace.ChannelStatistics {
 	if len(c.phases) != 1 && !c.blocks.holdWholeImages() {
 		return nil
 	}
-	c.statistics = &workspace.Statistics{Channels: tensor.ChannelBlocks(c.out.Shape[1])}
+	c.statistics = &workspace.ChannelStatistics{Channels: tensor.ChannelBlockCount(c.out.Shape[1])}
 	for b := range c.blocks.count() {
 		p := c.blocks.blockRange(b)
-		_, pixels := c.outputRange(p)
+		_, pixels := c.outputPixelRange(p)
 		c.statistics.Pixels = append(c.statistics.Pixels, p.images*pixels)
 	}
-	c.ws.ReserveStatistics(c.statistics.Size())
+	c.ws.ReserveStatistics(c.statistics.PartialSumFloats())
 	return c.statistics
 }
 
-// outputRange returns the range of pixels that p covers in each plane of the output: the index
+// outputPixelRange returns the range of pixels that p covers in each plane of the output: the index
 // of the first pixel and the number of pixels.
-func (c *Direct) outputRange(p blockRange) (first, pixels int) {
+func (c *Direct) outputPixelRange(p blockRange) (first, pixels int) {
 	if c.blocks.holdWholeImages() {
 		return 0, c.out.PlaneFloats() / lanes
 	}
@@ -181,17 +181,17 @@ func (c *Direct) outputRange(p blockRange) (first, pixels int) {
 	return (p.z0*rows + p.q0) * cols, p.slices * p.rows * cols
 }
 
-// computeStatistics computes the statistics of output channel blocks [k0, k1) over the pixels
+// computeOutputStatistics computes the statistics of output channel blocks [k0, k1) over the pixels
 // in p. b is the index of p's block. The outputs have just been written and are in the cache.
-func (c *Direct) computeStatistics(b int, p blockRange, k0, k1 int) {
-	at, pixels := c.outputRange(p)
+func (c *Direct) computeOutputStatistics(b int, p blockRange, k0, k1 int) {
+	at, pixels := c.outputPixelRange(p)
 	for k := k0; k < k1; k++ {
 		for i := range p.images {
-			y, _ := c.out.Block(p.n0+i, k)
+			y, _ := c.out.ChannelBlock(p.n0+i, k)
 			y = y[at*lanes:]
-			to := c.ws.Partial[c.statistics.PartOffset(b, k):]
+			to := c.ws.Partial[c.statistics.PartSumsOffset(b, k):]
 			if i == 0 {
-				to = c.statistics.BeginPart(c.ws.Partial, b, k, y)
+				to = c.statistics.BeginPartSums(c.ws.Partial, b, k, y)
 			}
 			c.ws.Set.Deviations(&y[0], pixels, &to[0])
 		}
@@ -201,7 +201,7 @@ func (c *Direct) computeStatistics(b int, p blockRange, k0, k1 int) {
 func (c *Direct) computeOutputs(w *threads.Worker, lo, hi int) {
 	var x []float32
 	var p blockRange
-	outC := tensor.ChannelBlocks(c.out.Shape[1])
+	outC := tensor.ChannelBlockCount(c.out.Shape[1])
 	pairs := tensor.CeilDiv(outC, 2)
 	for item, loaded := lo, -1; item < hi; item++ {
 		b, g := item/c.groups, item%c.groups
@@ -217,19 +217,19 @@ func (c *Direct) computeOutputs(w *threads.Worker, lo, hi int) {
 				c.packAllWeights(w.Scratch[c.packedAt:], k, wide)
 			}
 			for i := range c.phases {
-				c.runPhase(w, &c.phases[i], x, p, k, wide)
+				c.computeOutputPhase(w, &c.phases[i], x, p, k, wide)
 			}
 			k += wide
 		}
 		if c.statistics != nil {
-			c.computeStatistics(b, p, k0, k1)
+			c.computeOutputStatistics(b, p, k0, k1)
 		}
 	}
 }
 
-// runPhase computes the outputs of phase f in range p, for output channel blocks [k, k+wide). x
+// computeOutputPhase computes the outputs of phase f in range p, for output channel blocks [k, k+wide). x
 // contains the loaded inputs.
-func (c *Direct) runPhase(w *threads.Worker, f *outputPhase, x []float32, p blockRange, k, wide int) {
+func (c *Direct) computeOutputPhase(w *threads.Worker, f *outputPhase, x []float32, p blockRange, k, wide int) {
 	slices, rows := min(p.slices, f.slices-p.z0), min(p.rows, f.rows-p.q0)
 	if rows <= 0 || slices <= 0 {
 		return
@@ -240,7 +240,7 @@ func (c *Direct) runPhase(w *threads.Worker, f *outputPhase, x []float32, p bloc
 	if c.flat {
 		tiles, width = &set.Flat[wide], 1
 	}
-	y := c.out.Data[(p.n0*tensor.ChannelBlocks(c.out.Shape[1])+k)*plane+f.first+
+	y := c.out.Data[(p.n0*tensor.ChannelBlockCount(c.out.Shape[1])+k)*plane+f.first+
 		(p.z0*c.blocks.d.stepOut*c.out.Space[1]+p.q0*c.blocks.h.stepOut)*rowOut*lanes:]
 	bias := c.ws.Zeros
 	if c.bias != nil {
@@ -325,7 +325,7 @@ func (c *Direct) packStepWeights(dst []float32, f *outputPhase, k, s, n, vectorS
 func (c *Direct) packWeightTile(dst []float32, j, k, tap, vectorStride int) {
 	const tile = lanes * lanes
 	if c.transposed {
-		outer := tensor.ChannelBlocks(c.weights.Shape[1])
+		outer := tensor.ChannelBlockCount(c.weights.Shape[1])
 		c.ws.Set.Transpose(&dst[0], &c.weights.Data[((j*outer+k)*c.taps+tap)*tile], vectorStride*4)
 	} else {
 		c.ws.Set.Spread(&dst[0], &c.weights.Data[((k*c.blocks.channels+j)*c.taps+tap)*tile], vectorStride*4, lanes)

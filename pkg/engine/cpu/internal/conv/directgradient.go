@@ -7,11 +7,11 @@ import (
 	"lockstep/pkg/engine/cpu/internal/workspace"
 )
 
-const maxBlockOutputs = 2048
+const maxGradientBlockOutputs = 2048
 
-// maxGroupGradientBytes is the greatest size of the weight gradients for a group of input channels.
+// maxGradientBytesPerGroup is the greatest size of the weight gradients for a group of input channels.
 // The gradients stay in the second-level cache while one block after another is added.
-const maxGroupGradientBytes = 512 * 1024
+const maxGradientBytesPerGroup = 512 * 1024
 
 // DirectGradient computes the gradient of a convolution's weights from its definition,
 //
@@ -28,7 +28,7 @@ type DirectGradient struct {
 	blocks      inputBlocks
 	flat        bool // there are few input channels: padding is no row of the matrix kernel
 	hasDeadTaps bool // some taps never reach the input: their gradient is zero
-	classes     []tapSet
+	classes     []sameOutputTaps
 	group       int // channel blocks of a group
 	groups      int
 	parts       int  // number of parts of a group's rows
@@ -37,9 +37,9 @@ type DirectGradient struct {
 	runScratch  int  // index in scratch memory of a normalized run of dy's pixels
 }
 
-// tapSet is a set of taps that are inside the input for the same outputs. If the axes are not
-// split at the edges, one tapSet has all taps, and blocks have a halo of zeros.
-type tapSet struct {
+// sameOutputTaps is a set of taps that are inside the input for the same outputs. If the axes are not
+// split at the edges, one sameOutputTaps has all taps, and blocks have a halo of zeros.
+type sameOutputTaps struct {
 	taps  []volumeTap
 	box   [3]axisPhase // the outputs
 	table []int32      // rows of a group of channel blocks, see kernel.NewTileTable
@@ -49,23 +49,23 @@ type tapSet struct {
 // NewDirectGradient prepares the computation of dw, the gradient of the weights of convolution
 // s. in is the convolution's input, and dy is the gradient of its output.
 func NewDirectGradient(ws *workspace.Workspace, in, dy, dw tensor.Operand, s geometry) *DirectGradient {
-	channels := tensor.ChannelBlocks(in.Shape[1])
+	channels := tensor.ChannelBlockCount(in.Shape[1])
 	g := &DirectGradient{ws: ws, dy: dy, dw: dw, channels: in.Shape[1], taps: s.tapCount(), flat: in.Shape[1] <= maxUnpaddedChannels}
 	set := &ws.Set.GEMM
 	axes := s.splitAtEdgesIfCheaper(in, set.Rows)
-	g.blocks = newInputBlocks(ws.Set, in, axes, maxBlockOutputs, true)
+	g.blocks = newInputBlocks(ws.Set, in, axes, maxGradientBlockOutputs, true)
 	g.groups = 1
-	units := g.outputUnitCount()
-	threads, bytes := ws.Threads, 4*dw.Layout.Size(dw.Shape)
-	large := g.blocks.count() > 1 && bytes > maxGroupGradientBytes // a block's sums do not stay in the cache
-	for g.groups < channels && (g.groups*units%threads != 0 || large && bytes/g.groups > maxGroupGradientBytes) {
+	units := g.outputChannelUnitCount()
+	threads, bytes := ws.Threads, 4*dw.Layout.FloatCount(dw.Shape)
+	large := g.blocks.count() > 1 && bytes > maxGradientBytesPerGroup // a block's sums do not stay in the cache
+	for g.groups < channels && (g.groups*units%threads != 0 || large && bytes/g.groups > maxGradientBytesPerGroup) {
 		g.groups++
 	}
 	g.group = tensor.CeilDiv(channels, g.groups)
 	g.groups = tensor.CeilDiv(channels, g.group)
-	g.buildTapSets(s, axes.isSplitAtEdges())
+	g.groupTapsByOutputs(s, axes.isSplitAtEdges())
 	if g.parts = 1; g.groups*units < threads {
-		g.parts = max(1, min(tensor.CeilDiv(threads, g.groups*units), tensor.CeilDiv(g.kernelRows(&g.classes[0], g.group), set.Rows)))
+		g.parts = max(1, min(tensor.CeilDiv(threads, g.groups*units), tensor.CeilDiv(g.gemmRowCount(&g.classes[0], g.group), set.Rows)))
 	}
 	v := &g.blocks
 	scratch := v.scratchFloats()
@@ -75,14 +75,14 @@ func NewDirectGradient(ws *workspace.Workspace, in, dy, dw tensor.Operand, s geo
 	g.runScratch = g.dyScratch + set.Blocks*most
 	ws.ReserveScratch(g.runScratch + most)
 	for i := range g.classes {
-		g.buildKernelTables(&g.classes[i])
+		g.buildGEMMTables(&g.classes[i])
 	}
 	return g
 }
 
-// buildTapSets divides the taps into tapSets. isSplit reports whether the axes of the input
+// groupTapsByOutputs divides the taps into tapSets. isSplit reports whether the axes of the input
 // blocks are split at the edges.
-func (g *DirectGradient) buildTapSets(s geometry, isSplit bool) {
+func (g *DirectGradient) groupTapsByOutputs(s geometry, isSplit bool) {
 	var lists [3][]axisPhase
 	for i, a := range s {
 		p := a.phases[0]
@@ -106,7 +106,7 @@ func (g *DirectGradient) buildTapSets(s geometry, isSplit bool) {
 	for _, d := range lists[0] {
 		for _, h := range lists[1] {
 			for _, w := range lists[2] {
-				c := tapSet{box: [3]axisPhase{d, h, w}, taps: combineTaps(d.taps, h.taps, w.taps, g.dw.Space)}
+				c := sameOutputTaps{box: [3]axisPhase{d, h, w}, taps: combineTaps(d.taps, h.taps, w.taps, g.dw.Space)}
 				live += len(c.taps)
 				g.classes = append(g.classes, c)
 			}
@@ -114,17 +114,17 @@ func (g *DirectGradient) buildTapSets(s geometry, isSplit bool) {
 	}
 	g.hasDeadTaps = live < g.taps
 	if len(g.classes) == 0 { // no tap reaches the input
-		g.classes = []tapSet{{}}
+		g.classes = []sameOutputTaps{{}}
 	}
 }
 
-func (g *DirectGradient) buildKernelTables(c *tapSet) {
+func (g *DirectGradient) buildGEMMTables(c *sameOutputTaps) {
 	v, taps := &g.blocks, len(c.taps)
 	perTap := lanes
 	if g.flat {
 		perTap = g.channels
 	}
-	c.table = kernel.NewTileTable(g.kernelRows(c, g.group), g.ws.Set.GEMM.Rows, func(i int) (in, out int) {
+	c.table = kernel.NewTileOffsetTable(g.gemmRowCount(c, g.group), g.ws.Set.GEMM.Rows, func(i int) (in, out int) {
 		b, t, l := i/(taps*perTap), c.taps[i/perTap%taps], i%perTap
 		return b*v.plane*4 + v.byteOffset(t.slice, t.row, t.col) + 4*l, ((b*g.taps+t.index)*lanes + l) * lanes * 4
 	})
@@ -138,16 +138,16 @@ func (g *DirectGradient) buildKernelTables(c *tapSet) {
 
 // outputExtent returns the depth, height and width of those outputs of a block to which the
 // weights in c contribute. slices and rows are the size of the block.
-func (g *DirectGradient) outputExtent(c *tapSet, slices, rows int) (d, h, w int) {
+func (g *DirectGradient) outputExtent(c *sameOutputTaps, slices, rows int) (d, h, w int) {
 	if g.blocks.d.isSplit { // blocks are whole images
 		return c.box[0].count, c.box[1].count, c.box[2].count
 	}
 	return min(slices, c.box[0].count), min(rows, c.box[1].count), c.box[2].count
 }
 
-// kernelRows returns the number of rows of the matrix kernel for the taps in c and the given
+// gemmRowCount returns the number of rows of the matrix kernel for the taps in c and the given
 // number of input channel blocks.
-func (g *DirectGradient) kernelRows(c *tapSet, inputBlocks int) int {
+func (g *DirectGradient) gemmRowCount(c *sameOutputTaps, inputBlocks int) int {
 	if g.flat {
 		return len(c.taps) * g.channels
 	}
@@ -155,9 +155,9 @@ func (g *DirectGradient) kernelRows(c *tapSet, inputBlocks int) int {
 }
 
 // Tasks returns the tasks that compute the gradient. Each item computes part of the rows of
-// a group of input channels, for one unit of output channels (see outputUnitCount).
+// a group of input channels, for one unit of output channels (see outputChannelUnitCount).
 func (g *DirectGradient) Tasks() []threads.Task {
-	run := threads.Task{Items: g.groups * g.parts * g.outputUnitCount(), Run: g.computeGradient}
+	run := threads.Task{Items: g.groups * g.parts * g.outputChannelUnitCount(), Run: g.computeGradient}
 	if !g.clearsGradientFirst() {
 		return []threads.Task{run}
 	}
@@ -173,27 +173,27 @@ func (g *DirectGradient) Tasks() []threads.Task {
 // that each block adds to dw. Otherwise the sums over the first block overwrite dw.
 func (g *DirectGradient) clearsGradientFirst() bool { return g.flat || g.hasDeadTaps }
 
-// outputUnitCount returns the number of units that the output channels are divided into. A unit is
+// outputChannelUnitCount returns the number of units that the output channels are divided into. A unit is
 // as many channel blocks as one tile of the matrix kernel can compute.
-func (g *DirectGradient) outputUnitCount() int {
-	return tensor.CeilDiv(tensor.ChannelBlocks(g.dy.Shape[1]), g.ws.Set.GEMM.Blocks)
+func (g *DirectGradient) outputChannelUnitCount() int {
+	return tensor.CeilDiv(tensor.ChannelBlockCount(g.dy.Shape[1]), g.ws.Set.GEMM.Blocks)
 }
 
 func (g *DirectGradient) computeGradient(w *threads.Worker, lo, hi int) {
-	units := g.outputUnitCount()
+	units := g.outputChannelUnitCount()
 	for item := lo; item < hi; {
 		part := item / units
 		end := min(hi, (part+1)*units)
-		g.computeGroupPart(w, part/g.parts, part%g.parts, item%units, end-part*units)
+		g.computeInputGroupPart(w, part/g.parts, part%g.parts, item%units, end-part*units)
 		item = end
 	}
 }
 
-// computeGroupPart computes part of the rows of a group of input channels, for units [from, to) of
+// computeInputGroupPart computes part of the rows of a group of input channels, for units [from, to) of
 // output channels, block by block, so that a block's inputs and gradients are in the cache.
-func (g *DirectGradient) computeGroupPart(w *threads.Worker, group, part, from, to int) {
+func (g *DirectGradient) computeInputGroupPart(w *threads.Worker, group, part, from, to int) {
 	v, set := &g.blocks, &g.ws.Set.GEMM
-	kBlocks := tensor.ChannelBlocks(g.dy.Shape[1])
+	kBlocks := tensor.ChannelBlockCount(g.dy.Shape[1])
 	perChannel := g.taps * lanes * lanes // floats of a channel block's weights
 	perBlock := v.channels * perChannel
 	c0 := group * g.group
@@ -206,10 +206,10 @@ func (g *DirectGradient) computeGroupPart(w *threads.Worker, group, part, from, 
 			dw := g.dw.Data[k*perBlock+c0*perChannel:]
 			for i := range g.classes {
 				c := &g.classes[i]
-				tiles := tensor.CeilDiv(g.kernelRows(c, count), set.Rows)
+				tiles := tensor.CeilDiv(g.gemmRowCount(c, count), set.Rows)
 				first, last := part*tiles/g.parts, (part+1)*tiles/g.parts
-				if rows := min(last*set.Rows, g.kernelRows(c, count)) - first*set.Rows; rows > 0 {
-					dy, next, n := g.loadGradients(w, c, p, k, wide)
+				if rows := min(last*set.Rows, g.gemmRowCount(c, count)) - first*set.Rows; rows > 0 {
+					dy, next, n := g.loadOutputGradients(w, c, p, k, wide)
 					kernel.MultiplyRows(&set.Flat[wide], set.Rows, x, dy, dw, g.ws.Zeros, c.table[first*2*set.Rows:], c.steps, next*4, perBlock*4, n, rows, b > 0 || g.clearsGradientFirst())
 				}
 			}
@@ -226,8 +226,8 @@ type pixelRuns struct {
 	nextSlice, nextRow int // distances
 }
 
-// gradientRuns returns the pixels of dy in range p to which the weights in c contribute.
-func (g *DirectGradient) gradientRuns(c *tapSet, p blockRange) pixelRuns {
+// outputGradientRuns returns the pixels of dy in range p to which the weights in c contribute.
+func (g *DirectGradient) outputGradientRuns(c *sameOutputTaps, p blockRange) pixelRuns {
 	rows, cols := g.dy.Space[1], g.dy.Space[2]
 	r := pixelRuns{at: ((p.z0+c.box[0].first)*rows+p.q0+c.box[1].first)*cols + c.box[2].first, nextSlice: rows * cols, nextRow: cols}
 	r.slices, r.rows, r.run = g.outputExtent(c, p.slices, p.rows)
@@ -240,15 +240,15 @@ func (g *DirectGradient) gradientRuns(c *tapSet, p blockRange) pixelRuns {
 	return r
 }
 
-// loadGradients returns dy for the pixels in range p to which the weights in c contribute, and
+// loadOutputGradients returns dy for the pixels in range p to which the weights in c contribute, and
 // for output channel blocks [k, k+wide). The result has the layout of the matrix kernel's
 // weights. It is a copy in scratch memory unless dy can be read in place. next is the argument
 // wNext for kernel.GEMMFunc, in floats instead of bytes. pixels is the number of pixels.
-func (g *DirectGradient) loadGradients(w *threads.Worker, c *tapSet, p blockRange, k, wide int) (dy []float32, next, pixels int) {
-	r, interleaved := g.gradientRuns(c, p), g.ws.Set.GEMM.Interleaved
+func (g *DirectGradient) loadOutputGradients(w *threads.Worker, c *sameOutputTaps, p blockRange, k, wide int) (dy []float32, next, pixels int) {
+	r, interleaved := g.outputGradientRuns(c, p), g.ws.Set.GEMM.Interleaved
 	pixels = p.images * r.slices * r.rows * r.run
 	if g.dyInPlace && (!interleaved || wide == 1) {
-		dy, _ = g.dy.Block(p.n0, k)
+		dy, _ = g.dy.ChannelBlock(p.n0, k)
 		next = g.dy.PlaneFloats()
 		if interleaved {
 			next = lanes
@@ -258,21 +258,21 @@ func (g *DirectGradient) loadGradients(w *threads.Worker, c *tapSet, p blockRang
 	dy = w.Scratch[g.dyScratch:]
 	if interleaved {
 		for j := range wide {
-			g.copyGradients(w, dy[j*lanes:], wide*lanes, p, k+j, r)
+			g.copyOutputGradients(w, dy[j*lanes:], wide*lanes, p, k+j, r)
 		}
 		return dy, wide * lanes, pixels
 	}
 	for j := range wide {
-		g.copyGradients(w, dy[j*pixels*lanes:], lanes, p, k+j, r)
+		g.copyOutputGradients(w, dy[j*pixels*lanes:], lanes, p, k+j, r)
 	}
 	return dy, pixels * lanes, pixels
 }
 
-// copyGradients copies the pixels r of channel block k of dy, for the images in p. step is
+// copyOutputGradients copies the pixels r of channel block k of dy, for the images in p. step is
 // the distance of successive pixels in the copy, in floats.
-func (g *DirectGradient) copyGradients(w *threads.Worker, to []float32, step int, p blockRange, k int, r pixelRuns) {
+func (g *DirectGradient) copyOutputGradients(w *threads.Worker, to []float32, step int, p blockRange, k int, r pixelRuns) {
 	for i := range p.images {
-		from, norm := g.dy.Block(p.n0+i, k)
+		from, norm := g.dy.ChannelBlock(p.n0+i, k)
 		for z := range r.slices {
 			for row := range r.rows {
 				src := from[(r.at+z*r.nextSlice+row*r.nextRow)*lanes:]

@@ -181,7 +181,7 @@ func (s geometry) estimateCost(images, maxRows int) (sum int) {
 // full tile of the matrix kernel.
 func (s geometry) splitAtEdgesIfCheaper(in tensor.Operand, rows int) geometry {
 	const maxCostRatio = 0.92 // splitting must save at least 8 % of the work
-	if s.allTapsInsideInput() || tensor.ChannelBlocks(in.Shape[1])*in.PlaneFloats() > 4*blockFloats || s.outputCount() > splitPixels {
+	if s.allTapsInsideInput() || tensor.ChannelBlockCount(in.Shape[1])*in.PlaneFloats() > 4*blockFloats || s.outputCount() > splitPixels {
 		return s
 	}
 	c, images := s.splitAtEdges(), min(in.Shape[0], splitPixels/s.outputCount())
@@ -228,7 +228,7 @@ const (
 // channel block are next to each other. In place, the distance between images is often a
 // power of two, and a cache holds few lines at such distances.
 func newInputBlocks(k *kernel.Set, in tensor.Operand, s geometry, maxPixels int, contiguous bool) inputBlocks {
-	n, channels := in.Shape[0], tensor.ChannelBlocks(in.Shape[1])
+	n, channels := in.Shape[0], tensor.ChannelBlockCount(in.Shape[1])
 	d, h, w := s[0], s[1], s[2]
 	v := inputBlocks{in: in, kernels: k, d: d, h: h, w: w, channels: channels, direct: s.allTapsInsideInput() && in.IsSinglePiece(), images: 1, slices: 1, rows: 1}
 	v.width = w.inputExtent(w.count)
@@ -319,17 +319,17 @@ func (v *inputBlocks) loadBlock(scratch []float32, p blockRange, c0, count int) 
 	inRow := v.w.in * lanes
 	front, top := p.z0*v.d.stepIn+v.d.low, p.q0*v.h.stepIn+v.h.low
 	if v.direct {
-		x, _ := v.in.Block(p.n0, c0)
+		x, _ := v.in.ChannelBlock(p.n0, c0)
 		return x[(front*v.h.in+top)*inRow+v.w.low*lanes:]
 	}
 	if v.planes {
-		v.loadPlanes(scratch, p, c0, count)
+		v.loadWholePlanes(scratch, p, c0, count)
 		return scratch
 	}
 	slice := v.height * v.width * lanes
 	for i := range p.images {
 		for c := range count {
-			src, norm := v.in.Block(p.n0+i, c0+c)
+			src, norm := v.in.ChannelBlock(p.n0+i, c0+c)
 			dst := scratch[i*v.image+c*v.plane:][:v.size]
 			for z := range v.d.inputExtent(p.slices) {
 				to := dst[z*slice:][:slice]
@@ -337,16 +337,16 @@ func (v *inputBlocks) loadBlock(scratch []float32, p blockRange, c0, count int) 
 					clear(to)
 					continue
 				}
-				v.loadSlice(to, src[(front+z)*v.h.in*inRow:], norm, top, v.h.inputExtent(p.rows))
+				v.loadDepthSlice(to, src[(front+z)*v.h.in*inRow:], norm, top, v.h.inputExtent(p.rows))
 			}
 		}
 	}
 	return scratch
 }
 
-// loadPlanes does the work of loadBlock for blocks of whole planes. Planes are often as small
+// loadWholePlanes does the work of loadBlock for blocks of whole planes. Planes are often as small
 // as one pixel, so that looking up each plane would take longer than copying it.
-func (v *inputBlocks) loadPlanes(scratch []float32, p blockRange, c0, count int) {
+func (v *inputBlocks) loadWholePlanes(scratch []float32, p blockRange, c0, count int) {
 	for j := range v.in.Pieces {
 		s := &v.in.Pieces[j]
 		first, end := max(c0, s.First), min(c0+count, s.First+s.Count)
@@ -359,15 +359,15 @@ func (v *inputBlocks) loadPlanes(scratch []float32, p blockRange, c0, count int)
 			if s.Norm == nil {
 				v.kernels.CopyBox(from, to, box)
 			} else {
-				v.kernels.NormalizeBox(from, to, &s.Norm[(first-s.First)*kernel.NormFloats], box)
+				v.kernels.NormalizeBox(from, to, &s.Norm[(first-s.First)*kernel.NormConstantFloats], box)
 			}
 		}
 	}
 }
 
-// loadSlice copies rows [top, top+rows) of one slice of a channel block from src to dst. It
+// loadDepthSlice copies rows [top, top+rows) of one slice of a channel block from src to dst. It
 // normalizes them unless norm is nil. Rows and columns outside of the map are zeros.
-func (v *inputBlocks) loadSlice(dst, src, norm []float32, top, rows int) {
+func (v *inputBlocks) loadDepthSlice(dst, src, norm []float32, top, rows int) {
 	row, inRow := v.width*lanes, v.w.in*lanes
 	if v.w.low == 0 && v.width == v.w.in && top >= 0 && top+rows <= v.h.in {
 		v.copyPixels(dst, src[top*inRow:], norm, rows*v.width)

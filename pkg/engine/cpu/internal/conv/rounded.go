@@ -70,7 +70,7 @@ func NewDirectBF16(ws *workspace.Workspace, in, weights, out tensor.Operand, bia
 		}
 	}
 	if b.imagesLast {
-		b.forEachPixel(func(_ int, taps, pixels []int) {
+		b.forEachOutputPixel(func(_ int, taps, pixels []int) {
 			var steps []int32
 			for g := range c.inG {
 				for i, t := range taps {
@@ -83,7 +83,7 @@ func NewDirectBF16(ws *workspace.Workspace, in, weights, out tensor.Operand, bia
 	c.rowsAt = 4 * b.planeFloats()
 	c.sumsAt = c.rowsAt + tensor.RoundUp(rows*b.positionCount()*tileChannels/2, tensor.AlignmentFloats)
 	ws.ReserveScratch(max(c.sumsAt+b.outputPositionCount()*tileChannels, lanes*lanes))
-	ws.ReserveShared(c.outG * c.inG * len(b.taps) * stepWeightWords / 2)
+	ws.ReserveSharedScratch(c.outG * c.inG * len(b.taps) * stepWeightWords / 2)
 	if parts, n := b.count(), ws.Threads; parts < 4*n && parts%n != 0 {
 		c.outputs.groups = min(n, c.outG)
 	}
@@ -105,7 +105,7 @@ func SupportsBF16(s geometry) bool {
 
 // EnableStatistics is like Direct.EnableStatistics. It returns nil if the outputs are disjoint
 // windows.
-func (c *DirectBF16) EnableStatistics() *workspace.Statistics {
+func (c *DirectBF16) EnableStatistics() *workspace.ChannelStatistics {
 	if c.tapSteps != nil {
 		return nil
 	}
@@ -122,7 +122,7 @@ func (c *DirectBF16) Tasks() []threads.Task {
 func (c *DirectBF16) packWeights(w *threads.Worker, lo, hi int) {
 	const tile = lanes * lanes
 	set, taps := c.outputs.ws.Set, c.blocks.taps
-	inC, outC := tensor.ChannelBlocks(c.blocks.in.Shape[1]), tensor.ChannelBlocks(c.outputs.out.Shape[1])
+	inC, outC := tensor.ChannelBlockCount(c.blocks.in.Shape[1]), tensor.ChannelBlockCount(c.outputs.out.Shape[1])
 	all := tensor.ElementCount(c.weights.Space[:])
 	zeros := w.Scratch[:tile]
 	clear(zeros)
@@ -166,7 +166,7 @@ func (c *DirectBF16) packedWeights() []uint16 { return kernel.Uint16View(c.outpu
 func (c *DirectBF16) computeOutputs(w *threads.Worker, lo, hi int) {
 	o, set := &c.outputs, c.outputs.ws.Set
 	rows, sums := kernel.Uint16View(w.Scratch[c.rowsAt:c.sumsAt]), w.Scratch[c.sumsAt:]
-	outC := tensor.ChannelBlocks(o.out.Shape[1])
+	outC := tensor.ChannelBlockCount(o.out.Shape[1])
 	panel := c.inG * len(c.blocks.taps) * stepWeightWords
 	var p blockRange
 	for item, loaded := lo, -1; item < hi; item++ {
@@ -205,7 +205,7 @@ func (c *DirectBF16) computeOutputs(w *threads.Worker, lo, hi int) {
 			c.writeOutputs(sums, p, k*(tileChannels/lanes), min(outC, (k+1)*(tileChannels/lanes)))
 		}
 		if o.statistics != nil {
-			o.computeStatistics(b, p, first*(tileChannels/lanes), min(outC, end*(tileChannels/lanes)))
+			o.computeOutputStatistics(b, p, first*(tileChannels/lanes), min(outC, end*(tileChannels/lanes)))
 		}
 	}
 }
@@ -222,7 +222,7 @@ func (c *DirectBF16) writeOutputs(sums []float32, p blockRange, k0, k1 int) {
 	bias := c.biasOrZeros(k0)
 	plane, rows, cols := o.out.PlaneFloats(), o.out.Space[1], o.out.Space[2]
 	for n := range p.images {
-		y := o.out.Data[((p.n0+n)*tensor.ChannelBlocks(o.out.Shape[1])+k0)*plane:]
+		y := o.out.Data[((p.n0+n)*tensor.ChannelBlockCount(o.out.Shape[1])+k0)*plane:]
 		if b.imagesLast {
 			unpack(&y[0], &sums[n*tileChannels], &bias[0], plane/lanes, tileChannels*tileChannels*4, lanes*4, plane*4, k1-k0)
 			continue

@@ -16,7 +16,7 @@ import (
 // of 4 planes holds 16 of the 64 blocks, and 1000¹⁶ is greater than any float32.
 func TestRoundedGradientOfFewImages(t *testing.T) {
 	const images, in, out = 5, 512, 8
-	set, err := kernel.ChooseBF16Set("go")
+	set, err := kernel.ChooseBF16KernelSet("go")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -26,11 +26,11 @@ func TestRoundedGradientOfFewImages(t *testing.T) {
 		for i := range o.Data {
 			o.Data[i] = 0.5
 		}
-		o.Pieces = []tensor.MemoryPiece{{Count: tensor.ChannelBlocks(c), Data: o.Data, Image: c * 4}}
+		o.Pieces = []tensor.MemoryPiece{{Count: tensor.ChannelBlockCount(c), Data: o.Data, Image: c * 4}}
 		return o
 	}
 	x, dy := activation(in), activation(out)
-	x.Pieces[0].Norm = kernel.NewAlignedFloats(in / lanes * kernel.NormFloats)
+	x.Pieces[0].Norm = kernel.NewAlignedFloats(in / lanes * kernel.NormConstantFloats)
 	for j := range in {
 		kernel.SetNormConstants(x.Pieces[0].Norm, j, 1000, 1, 0)
 	}

@@ -30,7 +30,7 @@ const (
 // each position stores.
 func newBF16Blocks(k *kernel.Set, in tensor.Operand, s geometry, groups int) bf16Blocks {
 	d, h, w := s[0], s[1], s[2]
-	b := bf16Blocks{inputBlocks: inputBlocks{in: in, kernels: k, d: d, h: h, w: w, channels: tensor.ChannelBlocks(in.Shape[1]), images: 1, slices: 1, rows: 1}}
+	b := bf16Blocks{inputBlocks: inputBlocks{in: in, kernels: k, d: d, h: h, w: w, channels: tensor.ChannelBlockCount(in.Shape[1]), images: 1, slices: 1, rows: 1}}
 	b.taps = combineTaps(d.phases[0].taps, h.phases[0].taps, w.phases[0].taps, [3]int{d.kernel, h.kernel, w.kernel})
 	b.width = w.inputExtent(w.count)
 	most := max(4*tileChannels, min(maxBF16BlockPositions, maxBF16BlockBytes/(2*tileChannels*groups)))
@@ -40,7 +40,7 @@ func newBF16Blocks(k *kernel.Set, in tensor.Operand, s geometry, groups int) bf1
 	images, outputs := in.Shape[0], d.count*h.count*w.count
 	if work := 0; max(d.in*h.in*w.in, outputs)*tileChannels <= most {
 		b.slices, b.rows = d.count, h.count
-		b.forEachPixel(func(_ int, taps, _ []int) { work += len(taps) })
+		b.forEachOutputPixel(func(_ int, taps, _ []int) { work += len(taps) })
 		padded := tensor.RoundUp(images, tileChannels)
 		positions := images * d.inputExtent(d.count) * h.inputExtent(h.count) * b.width
 		b.imagesLast = outputs > 1 && 9*positions*len(b.taps) > 10*padded*work
@@ -103,9 +103,9 @@ func (b *bf16Blocks) outputSpan(p blockRange) int {
 	return (p.images-1)*b.size/lanes + ((p.slices-1)*b.height+p.rows-1)*b.width + b.w.count
 }
 
-// forEachPixel calls f for each output pixel of an image with the indexes of the taps that are
+// forEachOutputPixel calls f for each output pixel of an image with the indexes of the taps that are
 // inside the map, and the input pixels that they read.
-func (b *bf16Blocks) forEachPixel(f func(pixel int, taps, pixels []int)) {
+func (b *bf16Blocks) forEachOutputPixel(f func(pixel int, taps, pixels []int)) {
 	for z := range b.d.count {
 		for y := range b.h.count {
 			for x := range b.w.count {
@@ -132,10 +132,10 @@ func (b *bf16Blocks) newPlanes(scratch []float32) (all channelPlanes) {
 	return all
 }
 
-// loadPlanes copies the inputs in p of channel blocks [c, c+4), or fewer if c+4 is past the
+// loadWholePlanes copies the inputs in p of channel blocks [c, c+4), or fewer if c+4 is past the
 // last block, and normalizes them if necessary. Positions that no output in p depends on have
 // undefined values afterwards. Planes beyond the last channel block are not changed.
-func (b *bf16Blocks) loadPlanes(to *channelPlanes, p blockRange, c int) {
+func (b *bf16Blocks) loadChannelPlanes(to *channelPlanes, p blockRange, c int) {
 	loaded := to[:min(tileChannels/lanes, b.channels-c)]
 	count := b.size / lanes * p.images
 	switch {
@@ -148,7 +148,7 @@ func (b *bf16Blocks) loadPlanes(to *channelPlanes, p blockRange, c int) {
 		}
 		for n := range p.images {
 			for i, dst := range loaded {
-				from, _ := b.in.Block(p.n0+n, c+i)
+				from, _ := b.in.ChannelBlock(p.n0+n, c+i)
 				b.kernels.Spread(&dst[n*lanes], &from[0], tileChannels*lanes*4, b.size/lanes)
 			}
 		}
@@ -157,7 +157,7 @@ func (b *bf16Blocks) loadPlanes(to *channelPlanes, p blockRange, c int) {
 		// and the cache holds few lines at such distances.
 		for n := range p.images {
 			for i, dst := range loaded {
-				from, _ := b.in.Block(p.n0+n, c+i)
+				from, _ := b.in.ChannelBlock(p.n0+n, c+i)
 				copyImage(dst[n*b.size:], from, b.size/lanes)
 			}
 		}
@@ -168,7 +168,7 @@ func (b *bf16Blocks) loadPlanes(to *channelPlanes, p blockRange, c int) {
 		return
 	}
 	for i, dst := range loaded {
-		if _, norm := b.in.Block(p.n0, c+i); norm != nil { // all images at once
+		if _, norm := b.in.ChannelBlock(p.n0, c+i); norm != nil { // all images at once
 			b.kernels.Normalize(&dst[0], &dst[0], &norm[0], count)
 		}
 	}
@@ -199,20 +199,20 @@ func (b *bf16Blocks) packRows(dst []uint16, scratch []float32, p blockRange) {
 		image, step = tileChannels, 2*tileChannels*tileChannels
 	}
 	for c := 0; c < b.channels; c += tileChannels / lanes {
-		if b.pieceContaining(c) == nil {
+		if b.findMemoryPiece(c) == nil {
 			planes := b.newPlanes(scratch)
 			for _, empty := range planes[min(tileChannels/lanes, b.channels-c):] {
 				clear(empty)
 			}
-			b.loadPlanes(&planes, p, c)
+			b.loadChannelPlanes(&planes, p, c)
 			b.kernels.BF16.PackRows(&dst[c/(tileChannels/lanes)*size], &planes[0][0], &planes[1][0], &planes[2][0], &planes[3][0], nil, b.positionCount(), 2*tileChannels)
 		}
 	}
 	for n := range p.images { // in the order of memory
 		for c := 0; c < b.channels; c += tileChannels / lanes {
-			if piece := b.pieceContaining(c); piece != nil {
+			if piece := b.findMemoryPiece(c); piece != nil {
 				to := dst[c/(tileChannels/lanes)*size+n*image:]
-				b.packPiece(&to[0], piece, p.n0+n, c, 0, b.size/lanes, step)
+				b.packMemoryPiece(&to[0], piece, p.n0+n, c, 0, b.size/lanes, step)
 			}
 		}
 	}
@@ -222,8 +222,8 @@ func (b *bf16Blocks) holdsUnpaddedMaps() bool {
 	return [3]int{b.d.low, b.h.low, b.w.low} == [3]int{} && [3]int{b.depth, b.height, b.width} == b.in.Space
 }
 
-// pieceContaining returns the piece that contains channel blocks [c, c+4), or nil.
-func (b *bf16Blocks) pieceContaining(c int) *tensor.MemoryPiece {
+// findMemoryPiece returns the piece that contains channel blocks [c, c+4), or nil.
+func (b *bf16Blocks) findMemoryPiece(c int) *tensor.MemoryPiece {
 	for i := range b.in.Pieces {
 		if p := &b.in.Pieces[i]; c < p.First+p.Count {
 			if c+tileChannels/lanes > p.First+p.Count {
@@ -235,14 +235,14 @@ func (b *bf16Blocks) pieceContaining(c int) *tensor.MemoryPiece {
 	return nil
 }
 
-// packPiece rounds n pixels of channel blocks [c, c+4) of piece. step is the distance in
+// packMemoryPiece rounds n pixels of channel blocks [c, c+4) of piece. step is the distance in
 // bytes between the pixels of dst.
-func (b *bf16Blocks) packPiece(dst *uint16, piece *tensor.MemoryPiece, image, c, pixel, n, step int) {
+func (b *bf16Blocks) packMemoryPiece(dst *uint16, piece *tensor.MemoryPiece, image, c, pixel, n, step int) {
 	plane, at := b.in.PlaneFloats(), c-piece.First
 	from := piece.Data[image*piece.Image+at*plane+pixel*lanes:]
 	var norm *float32
 	if piece.Norm != nil {
-		norm = &piece.Norm[at*kernel.NormFloats]
+		norm = &piece.Norm[at*kernel.NormConstantFloats]
 	}
 	b.kernels.BF16.PackRows(dst, &from[0], &from[plane], &from[2*plane], &from[3*plane], norm, n, step)
 }
@@ -256,7 +256,7 @@ func (b *bf16Blocks) packRowsOfMaps(dst []uint16, scratch []float32, p blockRang
 	}
 	const minRow = 16 // pixels; shorter rows are copied first, because a call for each row would take longer
 	if b.w.in < minRow {
-		b.loadPlanes(&planes, p, c)
+		b.loadChannelPlanes(&planes, p, c)
 		b.kernels.BF16.PackRows(&dst[0], &planes[0][0], &planes[1][0], &planes[2][0], &planes[3][0], nil, b.positionCount(), 2*tileChannels)
 		return
 	}
@@ -267,12 +267,12 @@ func (b *bf16Blocks) packRowsOfMaps(dst []uint16, scratch []float32, p blockRang
 		width -= first
 	}
 	width = min(width, b.width-left)
-	piece := b.pieceContaining(c)
+	piece := b.findMemoryPiece(c)
 	for n := range p.images {
 		var from [tileChannels / lanes][]float32
 		var norm [tileChannels / lanes][]float32
 		for i := range min(tileChannels/lanes, b.channels-c) {
-			from[i], norm[i] = b.in.Block(p.n0+n, c+i)
+			from[i], norm[i] = b.in.ChannelBlock(p.n0+n, c+i)
 		}
 		for z := range b.d.inputExtent(p.slices) {
 			for r := range b.h.inputExtent(p.rows) {
@@ -285,7 +285,7 @@ func (b *bf16Blocks) packRowsOfMaps(dst []uint16, scratch []float32, p blockRang
 				clear(to[:left*tileChannels])
 				clear(to[(left+width)*tileChannels:])
 				if piece != nil {
-					b.packPiece(&to[left*tileChannels], piece, p.n0+n, c, (slice*b.h.in+row)*b.w.in+first, width, 2*tileChannels)
+					b.packMemoryPiece(&to[left*tileChannels], piece, p.n0+n, c, (slice*b.h.in+row)*b.w.in+first, width, 2*tileChannels)
 					continue
 				}
 				var source [tileChannels / lanes]*float32

@@ -56,7 +56,7 @@ func NewDirectBF16Gradient(ws *workspace.Workspace, in, dy, dw tensor.Operand, s
 	}
 	if b.imagesLast {
 		g.tapSteps = make([][]int32, len(b.taps))
-		b.forEachPixel(func(pixel int, taps, pixels []int) {
+		b.forEachOutputPixel(func(pixel int, taps, pixels []int) {
 			for i, t := range taps {
 				g.tapSteps[t] = append(g.tapSteps[t], int32(pixels[i]*2*tileChannels), int32(pixel*2*stepWeightWords))
 			}
@@ -78,7 +78,7 @@ func NewDirectBF16Gradient(ws *workspace.Workspace, in, dy, dw tensor.Operand, s
 		ws.ReserveScratch(g.sumsAt + g.partialSumFloats())
 	} else {
 		ws.ReserveScratch(g.sumsAt)
-		ws.ReserveShared(g.parts * g.outG * g.partialSumFloats())
+		ws.ReserveSharedScratch(g.parts * g.outG * g.partialSumFloats())
 	}
 	return g
 }
@@ -115,23 +115,23 @@ func (g *DirectBF16Gradient) computePartialSums(w *threads.Worker, lo, hi int) {
 			p := g.blocks.blockRange(b)
 			g.packInputs(w.Scratch, p)
 			for k := o * g.outG / g.groups; k < (o+1)*g.outG/g.groups; k++ {
-				g.packGradients(w.Scratch, p, k)
+				g.packOutputGradients(w.Scratch, p, k)
 				if count == 1 {
-					g.multiply(w, w.Scratch[g.sumsAt:], false)
+					g.multiplyBlock(w, w.Scratch[g.sumsAt:], false)
 					for t := range g.blocks.taps {
 						g.writeTapGradient(w.Scratch[g.sumsAt:], k, t)
 					}
 				} else {
-					g.multiply(w, g.ws.Shared[(part*g.outG+k)*g.partialSumFloats():], b > first)
+					g.multiplyBlock(w, g.ws.Shared[(part*g.outG+k)*g.partialSumFloats():], b > first)
 				}
 			}
 		}
 	}
 }
 
-// multiply adds the products of the loaded block to sums, or overwrites sums if accumulate is
+// multiplyBlock adds the products of the loaded block to sums, or overwrites sums if accumulate is
 // false.
-func (g *DirectBF16Gradient) multiply(w *threads.Worker, sums []float32, accumulate bool) {
+func (g *DirectBF16Gradient) multiplyBlock(w *threads.Worker, sums []float32, accumulate bool) {
 	columns, pairs := kernel.Uint16View(w.Scratch[g.columnsAt:g.pairsAt]), kernel.Uint16View(w.Scratch[g.pairsAt:g.sumsAt])
 	for i, t := range g.blocks.taps {
 		to, from, steps := sums[i*g.inG*tileChannels*tileChannels:], columns, g.steps
@@ -169,7 +169,7 @@ func (g *DirectBF16Gradient) packInputs(scratch []float32, p blockRange) {
 	}
 	for c := 0; c < b.channels; c += tileChannels / lanes {
 		if !g.windows.exist() {
-			b.loadPlanes(&planes, p, c)
+			b.loadChannelPlanes(&planes, p, c)
 			pack(columns, c)
 			continue
 		}
@@ -183,20 +183,20 @@ func (g *DirectBF16Gradient) packInputs(scratch []float32, p blockRange) {
 	}
 }
 
-func (g *DirectBF16Gradient) packGradients(scratch []float32, p blockRange, k int) {
+func (g *DirectBF16Gradient) packOutputGradients(scratch []float32, p blockRange, k int) {
 	b, planes := &g.blocks, g.blocks.newPlanes(scratch)
-	blocks := min(tileChannels/lanes, tensor.ChannelBlocks(g.dy.Shape[1])-k*(tileChannels/lanes))
+	blocks := min(tileChannels/lanes, tensor.ChannelBlockCount(g.dy.Shape[1])-k*(tileChannels/lanes))
 	for _, empty := range planes[blocks:] {
 		clear(empty)
 	}
-	b.loadGradients(planes[:blocks], g.dy, p, k*(tileChannels/lanes))
+	b.loadOutputGradients(planes[:blocks], g.dy, p, k*(tileChannels/lanes))
 	pairs := kernel.Uint16View(scratch[g.pairsAt:g.sumsAt])
 	b.kernels.BF16.PackPairs(&pairs[0], &planes[0][0], &planes[1][0], &planes[2][0], &planes[3][0], b.outputPositionCount())
 }
 
-// loadGradients copies dy at the outputs in p, for channel blocks [c, c+len(to)), in the order
+// loadOutputGradients copies dy at the outputs in p, for channel blocks [c, c+len(to)), in the order
 // of positions. Positions without an output become zero. It normalizes the values if necessary.
-func (b *bf16Blocks) loadGradients(to [][]float32, dy tensor.Operand, p blockRange, c int) {
+func (b *bf16Blocks) loadOutputGradients(to [][]float32, dy tensor.Operand, p blockRange, c int) {
 	rows, cols := dy.Space[1], dy.Space[2]
 	whole := !b.imagesLast && b.holdWholeImages() && [3]int{b.depth, b.height, b.width} == dy.Space // no halo
 	if whole || b.imagesLast {
@@ -212,7 +212,7 @@ func (b *bf16Blocks) loadGradients(to [][]float32, dy tensor.Operand, p blockRan
 		}
 		for n := range p.images {
 			for i, plane := range to {
-				from, _ := dy.Block(p.n0+n, c+i)
+				from, _ := dy.ChannelBlock(p.n0+n, c+i)
 				if whole {
 					copyImage(plane[n*b.size:], from, b.size/lanes)
 				} else {
@@ -221,7 +221,7 @@ func (b *bf16Blocks) loadGradients(to [][]float32, dy tensor.Operand, p blockRan
 			}
 		}
 		for i, plane := range to {
-			if _, norm := dy.Block(p.n0, c+i); norm != nil { // all images at once
+			if _, norm := dy.ChannelBlock(p.n0, c+i); norm != nil { // all images at once
 				b.kernels.Normalize(&plane[0], &plane[0], &norm[0], pixels)
 			}
 		}
@@ -230,7 +230,7 @@ func (b *bf16Blocks) loadGradients(to [][]float32, dy tensor.Operand, p blockRan
 	for i, plane := range to {
 		end := 0 // of the row before
 		for n := range p.images {
-			from, norm := dy.Block(p.n0+n, c+i)
+			from, norm := dy.ChannelBlock(p.n0+n, c+i)
 			for z := range p.slices {
 				for r := range p.rows {
 					at := n*b.size + (z*b.height+r)*b.width*lanes
@@ -266,7 +266,7 @@ const minUncachedGradientBytes = 1 << 20
 func (g *DirectBF16Gradient) writeTapGradient(sums []float32, k, t int) {
 	const tile = lanes * lanes
 	inC, all := g.blocks.channels, tensor.ElementCount(g.dw.Space[:])
-	blocks := min(tileChannels/lanes, tensor.ChannelBlocks(g.dy.Shape[1])-k*(tileChannels/lanes))
+	blocks := min(tileChannels/lanes, tensor.ChannelBlockCount(g.dy.Shape[1])-k*(tileChannels/lanes))
 	unpack := g.ws.Set.BF16.Unpack
 	if 4*len(g.dw.Data) >= minUncachedGradientBytes {
 		unpack = g.ws.Set.BF16.UnpackUncached

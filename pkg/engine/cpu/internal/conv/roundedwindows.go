@@ -84,9 +84,9 @@ func (v *disjointWindows) loadTapPixels(b *bf16Blocks, to *channelPlanes, p bloc
 	step, loaded := v.size[2], to[:min(tileChannels/lanes, b.channels-c)]
 	v.forEachRow(&b.inputBlocks, p, t, func(image, position, pixel int) {
 		for i, plane := range loaded {
-			src, norm := v.large.Block(image, c+i)
-			from, dst := kernel.BlocksAt(&src[pixel*lanes], (b.width-1)*step+1), plane[position*lanes:]
-			for j, x := 0, kernel.BlocksAt(&dst[0], b.width); j < len(x); j++ {
+			src, norm := v.large.ChannelBlock(image, c+i)
+			from, dst := kernel.FloatBlocksAt(&src[pixel*lanes], (b.width-1)*step+1), plane[position*lanes:]
+			for j, x := 0, kernel.FloatBlocksAt(&dst[0], b.width); j < len(x); j++ {
 				x[j] = from[j*step]
 			}
 			if norm != nil {
@@ -113,7 +113,7 @@ func (v *disjointWindows) packRows(b *bf16Blocks, dst []uint16, scratch []float3
 func (v *disjointWindows) writeTapOutputs(b *bf16Blocks, sums, bias []float32, p blockRange, t volumeTap, k0, k1 int) {
 	plane := v.large.PlaneFloats()
 	v.forEachRow(&b.inputBlocks, p, t, func(image, position, pixel int) {
-		to := v.large.Data[(image*tensor.ChannelBlocks(v.large.Shape[1])+k0)*plane+pixel*lanes:]
+		to := v.large.Data[(image*tensor.ChannelBlockCount(v.large.Shape[1])+k0)*plane+pixel*lanes:]
 		b.kernels.BF16.Unpack(&to[0], &sums[position*tileChannels], &bias[0], b.width, tileChannels*4, v.size[2]*lanes*4, plane*4, k1-k0)
 	})
 }

@@ -5,11 +5,11 @@ import (
 	"lockstep/pkg/engine/cpu/internal/tensor"
 )
 
-// tiling divides the slices of volumes into tiles. A two-dimensional map is a volume of one
+// winogradTiling divides the slices of volumes into tiles. A two-dimensional map is a volume of one
 // slice. The tiles of a slice are numbered image by image and row by row; successive tiles form
 // a block. A chunk is one block of tiles in several successive slices, whose tiles are
 // transformed together. Chunks are numbered block by block.
-type tiling struct {
+type winogradTiling struct {
 	depth, h, w int
 	rows, cols  int
 	count       int // number of tiles of a slice, of all images
@@ -21,10 +21,10 @@ type tiling struct {
 // tileChunk is a range of tiles, [first, first+n), in each of the output slices [z, z+slices).
 type tileChunk struct{ first, n, z, slices int }
 
-// newTiling returns the tiling of n volumes for a window with taps taps along the depth.
+// newWinogradTiling returns the tiling of n volumes for a window with taps taps along the depth.
 // Call chooseChunks before any method that uses chunks.
-func newTiling(n int, space [3]int, taps int) tiling {
-	t := tiling{depth: space[0], h: space[1], w: space[2], taps: taps}
+func newWinogradTiling(n int, space [3]int, taps int) winogradTiling {
+	t := winogradTiling{depth: space[0], h: space[1], w: space[2], taps: taps}
 	t.rows, t.cols = tensor.CeilDiv(t.h, kernel.TileSide), tensor.CeilDiv(t.w, kernel.TileSide)
 	t.count = n * t.rows * t.cols
 	return t
@@ -46,7 +46,7 @@ const (
 // channels may depend on the number of workers, but the order in which sums over tiles are
 // added does not: the blocks of a volume do not depend on channels, and a two-dimensional map
 // has only one slice.
-func (t *tiling) chooseChunks(tiles, channels, rows int) {
+func (t *winogradTiling) chooseChunks(tiles, channels, rows int) {
 	most := max(minChunkTiles, maxChunkBytes/(kernel.Points*channels*4))
 	if t.depth == 1 {
 		t.block = min(tiles, tensor.RoundUp(tensor.CeilDiv(tiles, tensor.CeilDiv(tiles, most)), rows))
@@ -59,35 +59,37 @@ func (t *tiling) chooseChunks(tiles, channels, rows int) {
 }
 
 // tileOrigin returns the image of tile i, and the row and column of its first pixel.
-func (t *tiling) tileOrigin(i int) (image, top, left int) {
+func (t *winogradTiling) tileOrigin(i int) (image, top, left int) {
 	return i / (t.rows * t.cols), i / t.cols % t.rows * kernel.TileSide, i % t.cols * kernel.TileSide
 }
 
 // haloSlices returns the number of slices that the window adds on each side.
-func (t *tiling) haloSlices() int { return t.taps / 2 }
+func (t *winogradTiling) haloSlices() int { return t.taps / 2 }
 
-func (t *tiling) sliceFloats() int { return t.h * t.w * lanes }
+func (t *winogradTiling) sliceFloats() int { return t.h * t.w * lanes }
 
-func (t *tiling) volumeFloats() int { return t.depth * t.sliceFloats() }
+func (t *winogradTiling) volumeFloats() int { return t.depth * t.sliceFloats() }
 
-func (t *tiling) chunksPerBlock() int { return tensor.CeilDiv(t.depth, t.slices) }
+func (t *winogradTiling) chunksPerBlock() int { return tensor.CeilDiv(t.depth, t.slices) }
 
-func (t *tiling) chunkCount() int { return tensor.CeilDiv(t.count, t.block) * t.chunksPerBlock() }
+func (t *winogradTiling) chunkCount() int {
+	return tensor.CeilDiv(t.count, t.block) * t.chunksPerBlock()
+}
 
-func (t *tiling) chunkAt(i int) tileChunk {
+func (t *winogradTiling) chunkAt(i int) tileChunk {
 	first, z := i/t.chunksPerBlock()*t.block, i%t.chunksPerBlock()*t.slices
 	return tileChunk{first, min(t.block, t.count-first), z, min(t.slices, t.depth-z)}
 }
 
 // tapsInsideVolume returns the range [first, end) of the taps along the depth that are inside the
 // volume for output slice z.
-func (t *tiling) tapsInsideVolume(z int) (first, end int) {
+func (t *winogradTiling) tapsInsideVolume(z int) (first, end int) {
 	return max(0, t.haloSlices()-z), min(t.taps, t.depth-z+t.haloSlices())
 }
 
 // forEachTapRun calls f for each run of successive slices of chunk c that have the same
 // taps [first, end) inside the volume.
-func (t *tiling) forEachTapRun(c tileChunk, f func(z, slices, first, end int)) {
+func (t *winogradTiling) forEachTapRun(c tileChunk, f func(z, slices, first, end int)) {
 	for z := c.z; z < c.z+c.slices; {
 		first, end := t.tapsInsideVolume(z)
 		n := 1
@@ -101,10 +103,10 @@ func (t *tiling) forEachTapRun(c tileChunk, f func(z, slices, first, end int)) {
 	}
 }
 
-// pointStrides describes the layout of a chunk's transformed tiles by distances in floats. If a
+// winogradPointStrides describes the layout of a chunk's transformed tiles by distances in floats. If a
 // slice has n tiles, point p of tile t, slice s and channel block b is at index p·point +
 // (s·n+t)·tile + b·block.
-type pointStrides struct{ point, tile, block int }
+type winogradPointStrides struct{ point, tile, block int }
 
 // pointGapFloats is the number of unused floats after each point. Without them, the
 // distance between points would often be a power of two, at which a cache holds few lines.
@@ -127,19 +129,19 @@ type tileTransform struct {
 	before    int                                                           // pixels of a square before its tile, in both directions
 }
 
-func newInputTransform(k *kernel.Winograd) tileTransform {
+func newInputTransform(k *kernel.WinogradTransforms) tileTransform {
 	return tileTransform{k.Input, k.NormInput, kernel.PatchSide, 1}
 }
 
-func newGradientTransform(k *kernel.Winograd) tileTransform {
+func newGradientTransform(k *kernel.WinogradTransforms) tileTransform {
 	return tileTransform{k.Gradient, nil, kernel.TileSide, 0}
 }
 
-// loadInputs writes to v the transformed inputs that chunk c depends on, for channel blocks
+// transformChunkInputs writes to v the transformed inputs that chunk c depends on, for channel blocks
 // [c0, c0+count). The first slice in v is slice c.z − haloSlices; slices outside the volume are
 // not written. If follows is set, v still contains the inputs of the previous chunk of the
-// block, and loadInputs moves the slices that both chunks need.
-func (t *tiling) loadInputs(k *kernel.Set, o tensor.Operand, c0, count int, c tileChunk, follows bool, v []float32, layout pointStrides, patch, tmp []float32) {
+// block, and transformChunkInputs moves the slices that both chunks need.
+func (t *winogradTiling) transformChunkInputs(k *kernel.Set, o tensor.Operand, c0, count int, c tileChunk, follows bool, v []float32, layout winogradPointStrides, patch, tmp []float32) {
 	slot, held := 0, 2*t.haloSlices()
 	if follows {
 		slot = held
@@ -155,22 +157,22 @@ func (t *tiling) loadInputs(k *kernel.Set, o tensor.Operand, c0, count int, c ti
 	}
 }
 
-func (t *tiling) transformTiles(k *kernel.Set, s tileTransform, o tensor.Operand, c0, count, first, n, z int, v []float32, layout pointStrides, patch, tmp []float32) {
+func (t *winogradTiling) transformTiles(k *kernel.Set, s tileTransform, o tensor.Operand, c0, count, first, n, z int, v []float32, layout winogradPointStrides, patch, tmp []float32) {
 	for i := range o.Pieces {
 		p := &o.Pieces[i]
 		if from, to := max(c0, p.First), min(c0+count, p.First+p.Count); from < to {
-			t.transformPiece(k, s, p, from, to-from, first, n, z, v[(from-c0)*layout.block:], layout, patch, tmp)
+			t.transformMemoryPiece(k, s, p, from, to-from, first, n, z, v[(from-c0)*layout.block:], layout, patch, tmp)
 		}
 	}
 }
 
-// transformPiece transforms tiles of channel blocks in one piece of an activation. It copies
+// transformMemoryPiece transforms tiles of channel blocks in one piece of an activation. It copies
 // squares that cross the edge of the map to patch, with zeros outside the map.
-func (t *tiling) transformPiece(k *kernel.Set, s tileTransform, p *tensor.MemoryPiece, c0, count, first, n, z int, v []float32, layout pointStrides, patch, tmp []float32) {
+func (t *winogradTiling) transformMemoryPiece(k *kernel.Set, s tileTransform, p *tensor.MemoryPiece, c0, count, first, n, z int, v []float32, layout winogradPointStrides, patch, tmp []float32) {
 	row, plane := t.w*lanes, t.volumeFloats()
 	var norm []float32
 	if p.Norm != nil {
-		norm = p.Norm[(c0-p.First)*kernel.NormFloats:]
+		norm = p.Norm[(c0-p.First)*kernel.NormConstantFloats:]
 	}
 	for i := range n {
 		image, top, left := t.tileOrigin(first + i)
@@ -201,7 +203,7 @@ func (t *tiling) transformPiece(k *kernel.Set, s tileTransform, p *tensor.Memory
 
 // copyBlocks copies n blocks of eight channels. For small n this is faster than memmove.
 func copyBlocks(to, from *float32, n int) {
-	dst, src := kernel.BlocksAt(to, n), kernel.BlocksAt(from, n)
+	dst, src := kernel.FloatBlocksAt(to, n), kernel.FloatBlocksAt(from, n)
 	for i := range dst {
 		dst[i] = src[i]
 	}

@@ -11,35 +11,35 @@ import (
 // weights.
 const maxTransformedWeightBytes = 19 << 20
 
-// outputPasses divides the output blocks of a layer into passes, so that the transformed
+// outputChannelPasses divides the output blocks of a layer into passes, so that the transformed
 // weights of a pass take at most maxTransformedWeightBytes. Each pass transforms the inputs
 // again.
-type outputPasses struct {
+type outputChannelPasses struct {
 	count int // of passes
 	units int // of output blocks; a pass has whole units
 	unit  int // output blocks per unit
 	out   int
 }
 
-// newOutputPasses divides outC output blocks into passes. inC is the number of input blocks
+// newOutputChannelPasses divides outC output blocks into passes. inC is the number of input blocks
 // times the taps along the depth; unit is the number of output blocks that stay together.
-func newOutputPasses(inC, outC, unit int) outputPasses {
+func newOutputChannelPasses(inC, outC, unit int) outputChannelPasses {
 	units := tensor.CeilDiv(outC, unit)
 	count := tensor.CeilDiv(units, max(1, maxTransformedWeightBytes/(kernel.Points*inC*unit*lanes*lanes*4)))
-	return outputPasses{count, units, unit, outC}
+	return outputChannelPasses{count, units, unit, outC}
 }
 
-func (p outputPasses) outputBlocks(i int) (first, end int) {
+func (p outputChannelPasses) passOutputBlocks(i int) (first, end int) {
 	return i * p.units / p.count * p.unit, min(p.out, (i+1)*p.units/p.count*p.unit)
 }
 
-func (p outputPasses) maxBlocksPerPass() int {
+func (p outputChannelPasses) maxBlocksPerPass() int {
 	return min(p.out, p.unit*tensor.CeilDiv(p.units, p.count))
 }
 
 // groupRange divides the output blocks [first, end) of a pass into groups of whole units, and
 // returns the range [k0, k1) of group g.
-func (p outputPasses) groupRange(first, end, g, groups int) (k0, k1 int) {
+func (p outputChannelPasses) groupRange(first, end, g, groups int) (k0, k1 int) {
 	units := tensor.CeilDiv(end-first, p.unit)
 	return first + g*units/groups*p.unit, min(end, first+(g+1)*units/groups*p.unit)
 }
@@ -54,15 +54,15 @@ type Winograd struct {
 	in, weights, out tensor.Operand
 	bias             []float32 // nil if there is none
 	transposed       bool      // the weights are [in,out,…], and rotated by 180°
-	tiling           tiling
+	tiling           winogradTiling
 	inC, outC        int
-	passes           outputPasses // over the output channels
-	groups           int          // number of groups of output channels per pass
-	u, v, m          pointStrides
-	pass             int                   // steps per call of the matrix kernel; a step is a channel block of a tap along the depth
-	statistics       *workspace.Statistics // of the output, nil if nobody needs them
-	table            []int32               // rows, see kernel.NewTileTable
-	steps            [2][]int32            // steps of the matrix kernel, for full blocks of tiles and for the last one
+	passes           outputChannelPasses // over the output channels
+	groups           int                 // number of groups of output channels per pass
+	u, v, m          winogradPointStrides
+	pass             int                          // steps per call of the matrix kernel; a step is a channel block of a tap along the depth
+	statistics       *workspace.ChannelStatistics // of the output, nil if nobody needs them
+	table            []int32                      // rows, see kernel.NewTileTable
+	steps            [2][]int32                   // steps of the matrix kernel, for full blocks of tiles and for the last one
 	// mAt, patch and tmp are the indexes in a worker's scratch memory of the sums of
 	// products, of a tile that crosses the edge of the map, and of the scratch memory of a
 	// transform. The transformed inputs begin at index 0.
@@ -74,24 +74,24 @@ type Winograd struct {
 func NewWinograd(ws *workspace.Workspace, in, weights, out tensor.Operand, bias []float32, transposed bool) *Winograd {
 	c := &Winograd{
 		ws: ws, in: in, weights: weights, out: out, bias: bias, transposed: transposed,
-		tiling: newTiling(in.Shape[0], in.Space, weights.Space[0]), inC: tensor.ChannelBlocks(in.Shape[1]), outC: tensor.ChannelBlocks(out.Shape[1]),
+		tiling: newWinogradTiling(in.Shape[0], in.Space, weights.Space[0]), inC: tensor.ChannelBlockCount(in.Shape[1]), outC: tensor.ChannelBlockCount(out.Shape[1]),
 	}
 	t, inC, outC, k := &c.tiling, c.inC*lanes, c.outC*lanes, ws.Set
 	t.chooseChunks(t.count, inC+outC, k.GEMM.Rows)
-	c.passes = newOutputPasses(c.inC*t.taps, c.outC, k.GEMM.Blocks)
-	c.u = pointStrides{point: t.taps*inC*c.passes.maxBlocksPerPass()*lanes + pointGapFloats, block: t.taps * inC * lanes}
-	c.v = pointStrides{tile: tileStride(inC, k.Vector), block: lanes}
-	c.m = pointStrides{tile: tileStride(outC, k.Vector), block: lanes}
+	c.passes = newOutputChannelPasses(c.inC*t.taps, c.outC, k.GEMM.Blocks)
+	c.u = winogradPointStrides{point: t.taps*inC*c.passes.maxBlocksPerPass()*lanes + pointGapFloats, block: t.taps * inC * lanes}
+	c.v = winogradPointStrides{tile: tileStride(inC, k.Vector), block: lanes}
+	c.m = winogradPointStrides{tile: tileStride(outC, k.Vector), block: lanes}
 	c.v.point = (t.slices+2*t.haloSlices())*t.block*c.v.tile + pointGapFloats
 	c.m.point = t.slices*t.block*c.m.tile + pointGapFloats
 	c.mAt = kernel.Points * c.v.point
 	c.patch = c.mAt + kernel.Points*c.m.point
 	c.tmp = c.patch + kernel.Points*lanes*max(c.inC, c.outC)
 	ws.ReserveScratch(c.tmp + kernel.Points*k.Vector + 2*kernel.Taps*lanes*lanes) // rotated tiles of weights are after tmp
-	ws.ReserveShared(kernel.Points * c.u.point)
+	ws.ReserveSharedScratch(kernel.Points * c.u.point)
 	most := maxPassWeightBytes / (k.GEMM.Blocks * lanes * lanes * 4)
 	c.pass = tensor.CeilDiv(t.taps*c.inC, tensor.CeilDiv(t.taps*c.inC, most))
-	c.table = kernel.NewTileTable(t.slices*t.block, k.GEMM.Rows, func(i int) (in, out int) { return i * c.v.tile * 4, i * c.m.tile * 4 })
+	c.table = kernel.NewTileOffsetTable(t.slices*t.block, k.GEMM.Rows, func(i int) (in, out int) { return i * c.v.tile * 4, i * c.m.tile * 4 })
 	for i, n := range []int{t.block, t.chunkAt(t.chunkCount() - 1).n} {
 		for d := range t.taps {
 			for b := range c.inC {
@@ -111,7 +111,7 @@ func NewWinograd(ws *workspace.Workspace, in, weights, out tensor.Operand, bias 
 func (c *Winograd) Tasks() []threads.Task {
 	var all []threads.Task
 	for i := range c.passes.count {
-		first, end := c.passes.outputBlocks(i)
+		first, end := c.passes.passOutputBlocks(i)
 		all = append(all,
 			threads.Task{Items: c.tiling.taps * c.inC * tensor.CeilDiv(end-first, blocksPerWeightUnit(c.ws)), Run: func(w *threads.Worker, lo, hi int) { c.transformWeights(w, first, end, lo, hi) }},
 			threads.Task{Items: c.tiling.chunkCount() * c.groups, Run: func(w *threads.Worker, lo, hi int) { c.computeOutputs(w, first, end, lo, hi) }})
@@ -188,21 +188,21 @@ func (c *Winograd) computeOutputs(w *threads.Worker, first, end, lo, hi int) {
 		i, g := item/c.groups, item%c.groups
 		part := c.tiling.chunkAt(i)
 		if i != loaded {
-			c.tiling.loadInputs(c.ws.Set, c.in, 0, c.inC, part, item > lo && part.z > 0, v, c.v, patch, tmp)
+			c.tiling.transformChunkInputs(c.ws.Set, c.in, 0, c.inC, part, item > lo && part.z > 0, v, c.v, patch, tmp)
 			loaded = i
 		}
 		k0, k1 := c.passes.groupRange(first, end, g, c.groups)
-		c.multiply(v, m, part, first, k0, k1)
+		c.multiplyTransformedTiles(v, m, part, first, k0, k1)
 		c.writeOutputs(m, patch, tmp, part, k0, k1)
 		if c.statistics != nil {
-			c.computeStatistics(i, part, k0, k1)
+			c.computeOutputStatistics(i, part, k0, k1)
 		}
 	}
 }
 
-// multiply computes the sums m of products for output blocks [k0, k1) from the transformed
+// multiplyTransformedTiles computes the sums m of products for output blocks [k0, k1) from the transformed
 // inputs v of the chunk part. first is the first output block of the pass.
-func (c *Winograd) multiply(v, m []float32, part tileChunk, first, k0, k1 int) {
+func (c *Winograd) multiplyTransformedTiles(v, m []float32, part tileChunk, first, k0, k1 int) {
 	set := &c.ws.Set.GEMM
 	steps := c.steps[0]
 	if part.n != c.tiling.block {

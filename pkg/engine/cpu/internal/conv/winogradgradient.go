@@ -21,14 +21,14 @@ import (
 type WinogradGradient struct {
 	ws         *workspace.Workspace
 	in, dy, dw tensor.Operand
-	tiling     tiling
+	tiling     winogradTiling
 	parts      int // number of parts of the tiles
 	inC, outC  int
-	passes     outputPasses
+	passes     outputChannelPasses
 	inG, outG  int // numbers of groups of channel blocks per pass
 	inMost     int // input blocks of the largest group
 	outMost    int // output blocks of the largest group
-	d, v, z    pointStrides
+	d, v, z    winogradPointStrides
 	steps      []int32                       // of the matrix kernel
 	tables     [kernel.MaxBlocks + 1][]int32 // rows by the blocks of outputs of a tile, see kernel.NewTileTable
 	// zAt, patch and tmp are the indexes in a worker's scratch memory of the transformed
@@ -52,11 +52,11 @@ const (
 func NewWinogradGradient(ws *workspace.Workspace, in, dy, dw tensor.Operand) *WinogradGradient {
 	g := &WinogradGradient{
 		ws: ws, in: in, dy: dy, dw: dw,
-		tiling: newTiling(in.Shape[0], in.Space, dw.Space[0]), inC: tensor.ChannelBlocks(in.Shape[1]), outC: tensor.ChannelBlocks(dy.Shape[1]),
+		tiling: newWinogradTiling(in.Shape[0], in.Space, dw.Space[0]), inC: tensor.ChannelBlockCount(in.Shape[1]), outC: tensor.ChannelBlockCount(dy.Shape[1]),
 	}
 	t, k := &g.tiling, ws.Set
-	g.passes = newOutputPasses(g.inC*t.taps, g.outC, k.GEMM.Blocks)
-	g.d = pointStrides{point: t.taps*g.inC*g.passes.maxBlocksPerPass()*lanes*lanes + pointGapFloats, block: t.taps * g.inC * lanes * lanes}
+	g.passes = newOutputChannelPasses(g.inC*t.taps, g.outC, k.GEMM.Blocks)
+	g.d = winogradPointStrides{point: t.taps*g.inC*g.passes.maxBlocksPerPass()*lanes*lanes + pointGapFloats, block: t.taps * g.inC * lanes * lanes}
 	g.parts = maxGradientParts
 	for g.parts > 1 && g.parts > min(t.count, t.count*t.depth/minPartTiles, maxSumFloats/(kernel.Points*g.d.point)) {
 		g.parts /= 2
@@ -71,24 +71,24 @@ func NewWinogradGradient(ws *workspace.Workspace, in, dy, dw tensor.Operand) *Wi
 	g.inMost, g.outMost = tensor.CeilDiv(g.inC, g.inG), k.GEMM.Blocks*tensor.CeilDiv(units, g.outG)
 	t.chooseChunks(tensor.CeilDiv(t.count, g.parts), (g.inMost+g.outMost)*lanes, k.GEMM.Rows)
 	rows := t.slices * t.block
-	g.v = pointStrides{tile: tileStride(g.inMost*lanes, k.Vector), block: lanes}
+	g.v = winogradPointStrides{tile: tileStride(g.inMost*lanes, k.Vector), block: lanes}
 	g.v.point = (t.slices+2*t.haloSlices())*t.block*g.v.tile + pointGapFloats
-	g.z = pointStrides{tile: lanes, block: rows * lanes, point: rows*g.outMost*lanes + pointGapFloats}
+	g.z = winogradPointStrides{tile: lanes, block: rows * lanes, point: rows*g.outMost*lanes + pointGapFloats}
 	if k.GEMM.Interleaved {
-		g.z = pointStrides{tile: tileStride(g.outMost*lanes, k.Vector), block: lanes}
+		g.z = winogradPointStrides{tile: tileStride(g.outMost*lanes, k.Vector), block: lanes}
 		g.z.point = rows*g.z.tile + pointGapFloats
 	}
 	g.zAt = kernel.Points * g.v.point
 	g.patch = g.zAt + kernel.Points*g.z.point
 	g.tmp = g.patch + kernel.Points*lanes*max(g.inMost, g.outMost)
 	ws.ReserveScratch(g.tmp + kernel.Points*k.Vector + kernel.Points*lanes*lanes*blocksPerWeightUnit(ws))
-	ws.ReserveShared(g.parts * kernel.Points * g.d.point)
+	ws.ReserveSharedScratch(g.parts * kernel.Points * g.d.point)
 	for b := 1; b <= k.GEMM.Blocks; b *= 2 {
 		out := 4 * lanes
 		if k.GEMM.Interleaved {
 			out *= b
 		}
-		g.tables[b] = kernel.NewTileTable(g.inMost*lanes, k.GEMM.Rows, func(i int) (int, int) { return 4 * i, out * i })
+		g.tables[b] = kernel.NewTileOffsetTable(g.inMost*lanes, k.GEMM.Rows, func(i int) (int, int) { return 4 * i, out * i })
 	}
 	g.steps = make([]int32, rows)
 	for i := range g.steps {
@@ -103,10 +103,10 @@ func NewWinogradGradient(ws *workspace.Workspace, in, dy, dw tensor.Operand) *Wi
 func (g *WinogradGradient) Tasks() []threads.Task {
 	var all []threads.Task
 	for i := range g.passes.count {
-		first, end := g.passes.outputBlocks(i)
+		first, end := g.passes.passOutputBlocks(i)
 		all = append(all,
 			threads.Task{Items: g.parts * g.inG * g.outG, Run: func(w *threads.Worker, lo, hi int) { g.computePartialSums(w, first, end, lo, hi) }},
-			threads.Task{Items: g.tiling.taps * g.inC * tensor.CeilDiv(end-first, blocksPerWeightUnit(g.ws)), Run: func(w *threads.Worker, lo, hi int) { g.writeResults(w, first, end, lo, hi) }})
+			threads.Task{Items: g.tiling.taps * g.inC * tensor.CeilDiv(end-first, blocksPerWeightUnit(g.ws)), Run: func(w *threads.Worker, lo, hi int) { g.writeSummedGradients(w, first, end, lo, hi) }})
 	}
 	return all
 }
@@ -124,20 +124,20 @@ func (g *WinogradGradient) computePartialSums(w *threads.Worker, pass, end, lo, 
 		for t0 := first; t0 < last; t0 += g.tiling.block {
 			for z0 := 0; z0 < g.tiling.depth; z0 += g.tiling.slices {
 				at := tileChunk{t0, min(g.tiling.block, last-t0), z0, min(g.tiling.slices, g.tiling.depth-z0)}
-				g.tiling.loadInputs(k, g.in, c0, c1-c0, at, z0 > 0, v, g.v, patch, tmp)
+				g.tiling.transformChunkInputs(k, g.in, c0, c1-c0, at, z0 > 0, v, g.v, patch, tmp)
 				for s := range at.slices {
 					g.tiling.transformTiles(k, newGradientTransform(&k.Winograd), g.dy, k0, k1-k0, t0, at.n, z0+s, z[s*at.n*g.z.tile:], g.z, patch, tmp)
 				}
-				g.multiply(d[(k0-pass)*g.d.block:], v, z, at, c0, c1, k0, k1, t0 > first || z0 > 0)
+				g.multiplyTransformedTiles(d[(k0-pass)*g.d.block:], v, z, at, c0, c1, k0, k1, t0 > first || z0 > 0)
 			}
 		}
 	}
 }
 
-// multiply adds the products of chunk at to the sums d, for input blocks [c0, c1) and output
+// multiplyTransformedTiles adds the products of chunk at to the sums d, for input blocks [c0, c1) and output
 // blocks [k0, k1). v and z are the transformed inputs and gradients. The sums in d begin with
 // output block k0. If accumulate is false, multiply overwrites the sums.
-func (g *WinogradGradient) multiply(d, v, z []float32, at tileChunk, c0, c1, k0, k1 int, accumulate bool) {
+func (g *WinogradGradient) multiplyTransformedTiles(d, v, z []float32, at tileChunk, c0, c1, k0, k1 int, accumulate bool) {
 	const tile = lanes * lanes
 	set, t := &g.ws.Set.GEMM, &g.tiling
 	for p := range kernel.Points {
@@ -160,10 +160,10 @@ func (g *WinogradGradient) multiply(d, v, z []float32, at tileChunk, c0, c1, k0,
 	}
 }
 
-// writeResults adds the sums of all parts and transforms the totals to gradients. An item
+// writeSummedGradients adds the sums of all parts and transforms the totals to gradients. An item
 // consists of the tiles of 8×8 weights from one input block to one unit of output blocks, at
 // one tap along the depth.
-func (g *WinogradGradient) writeResults(w *threads.Worker, pass, end, lo, hi int) {
+func (g *WinogradGradient) writeSummedGradients(w *threads.Worker, pass, end, lo, hi int) {
 	unit, depth := blocksPerWeightUnit(g.ws), g.tiling.taps
 	for i := lo; i < hi; i++ {
 		out, in, tap := i/(g.inC*depth)*unit, i/depth%g.inC, i%depth
@@ -172,15 +172,15 @@ func (g *WinogradGradient) writeResults(w *threads.Worker, pass, end, lo, hi int
 			if unit > 1 {
 				wide = g.ws.Set.GEMM.NextTileBlocks(last - k)
 			}
-			g.writeGradients(w, k-pass, k, wide, in, tap)
+			g.writeWeightGradients(w, k-pass, k, wide, in, tap)
 			k += wide
 		}
 	}
 }
 
-// writeGradients writes the gradients of the weights from input block in to output blocks
+// writeWeightGradients writes the gradients of the weights from input block in to output blocks
 // [out, out+wide), at one tap along the depth. first is the index of block out in the pass.
-func (g *WinogradGradient) writeGradients(w *threads.Worker, first, out, wide, in, tap int) {
+func (g *WinogradGradient) writeWeightGradients(w *threads.Worker, first, out, wide, in, tap int) {
 	const tile = lanes * lanes
 	k, depth := g.ws.Set, g.tiling.taps
 	tmp, sum := &w.Scratch[g.tmp], w.Scratch[g.tmp+kernel.Points*k.Vector:]

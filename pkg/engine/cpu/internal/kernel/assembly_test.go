@@ -11,14 +11,14 @@ import (
 // supports, with the assembly and the plain Go version of the Set.
 func forEachAssembly(t *testing.T, f func(t *testing.T, fast, slow *Set)) {
 	t.Helper()
-	all := assemblySets()
+	all := assemblyKernelSets()
 	if len(all) == 0 {
 		t.Skip("there is no assembly for this processor")
 	}
 	for _, fast := range all {
-		slow := newPlainGoSet()
+		slow := newPlainGoKernelSet()
 		if fast.GEMM.Interleaved {
-			slow = NewPlainGoAVX512Set()
+			slow = NewPlainGoAVX512KernelSet()
 		}
 		t.Run(fast.Name, func(t *testing.T) { f(t, fast, slow) })
 	}
@@ -130,8 +130,8 @@ func checkPixelFunctions(t *testing.T, fast, slow *Set) {
 		n := pixels * Lanes
 		x, _ := randomValues(rng, n)
 		dy, _ := randomValues(rng, n)
-		p, _ := randomValues(rng, NormFloats)
-		q, _ := randomValues(rng, NormGradFloats)
+		p, _ := randomValues(rng, NormConstantFloats)
+		q, _ := randomValues(rng, NormGradConstantFloats)
 		check := func(what string, size int, run func(k *Set, out *float32)) {
 			t.Helper()
 			a, all := randomValues(rng, size)
@@ -180,7 +180,7 @@ func checkBoxes(t *testing.T, fast, slow *Set) {
 		{Pixels: 5, Rows: 2, Planes: 0},
 	} {
 		x, _ := randomValues(rng, 1024)
-		p, _ := randomValues(rng, (b.Planes+1)*NormFloats)
+		p, _ := randomValues(rng, (b.Planes+1)*NormConstantFloats)
 		for name, run := range map[string]func(k *Set, out *float32){
 			"copy":      func(k *Set, out *float32) { k.CopyBox(&x[0], out, b) },
 			"normalize": func(k *Set, out *float32) { k.NormalizeBox(&x[0], out, &p[0], b) },
@@ -233,7 +233,7 @@ func checkPooling(t *testing.T, fast, slow *Set) {
 			x[i] = float32(int(2 * x[i]))
 		}
 		dy, _ := randomValues(rng, count*Lanes)
-		p, _ := randomValues(rng, NormFloats)
+		p, _ := randomValues(rng, NormConstantFloats)
 		index, other := make([]byte, count*Lanes+1), make([]byte, count*Lanes+1)
 		index[count*Lanes], other[count*Lanes] = 77, 77 // a guard
 		y, all := randomValues(rng, count*Lanes)

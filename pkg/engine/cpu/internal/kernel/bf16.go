@@ -12,7 +12,7 @@ import (
 // computes, and the number of products that one step adds to each element.
 const BF16Tile = 32
 
-// BF16 contains the inner loops for products of matrices whose elements are rounded to
+// BF16Kernels contains the inner loops for products of matrices whose elements are rounded to
 // bfloat16, the upper half of a float32 (Intel, BFLOAT16 Hardware Numerics Definition, 2018).
 // Elements are rounded to the nearest bfloat16 number, ties to even. Magnitudes below 2^−126,
 // the least normal number, become zero. Products and sums are float32.
@@ -26,7 +26,7 @@ const BF16Tile = 32
 //
 // The source parameters s0 to s3 are up to four channel blocks, each with one Block per pixel
 // (or per row of a tile of weights).
-type BF16 struct {
+type BF16Kernels struct {
 	// Direct is true if these products are so fast that they should also replace Winograd's
 	// algorithm.
 	Direct bool
@@ -65,8 +65,8 @@ type BF16 struct {
 	UnpackUncached func(dst, src, bias *float32, n, srcRow, dstRow, dstBlock, blocks int)
 }
 
-func newPlainGoBF16() *BF16 {
-	return &BF16{Direct: true, Multiply: goBF16Multiply, PackRows: goBF16PackRows, PackPairs: goBF16PackPairs, PackTransposed: goBF16PackTransposed, PackColumns: goBF16PackColumns, Unpack: goBF16Unpack, UnpackUncached: goBF16Unpack}
+func newPlainGoBF16Kernels() *BF16Kernels {
+	return &BF16Kernels{Direct: true, Multiply: goBF16Multiply, PackRows: goBF16PackRows, PackPairs: goBF16PackPairs, PackTransposed: goBF16PackTransposed, PackColumns: goBF16PackColumns, Unpack: goBF16Unpack, UnpackUncached: goBF16Unpack}
 }
 
 // RoundBF16 rounds v to the nearest bfloat16 number, ties to even. It returns zero if the
@@ -92,23 +92,23 @@ func Uint16View(s []float32) []uint16 {
 	return unsafe.Slice((*uint16)(unsafe.Pointer(dataPointer(s))), 2*len(s))
 }
 
-// BF16Sets returns the Sets with which this processor and this build can multiply in
+// AvailableBF16KernelSets returns the Sets with which this processor and this build can multiply in
 // bfloat16, the best first and plain Go last. LOCKSTEP_CPU selects a Set by its Name.
-func BF16Sets() []*Set {
-	k := newPlainGoSet()
-	k.BF16 = newPlainGoBF16()
-	return append(assemblyBF16Sets(), k)
+func AvailableBF16KernelSets() []*Set {
+	k := newPlainGoKernelSet()
+	k.BF16 = newPlainGoBF16Kernels()
+	return append(assemblyBF16KernelSets(), k)
 }
 
-// ChooseBF16Set returns the Set of BF16Sets with the given name. If set is "", it returns the
+// ChooseBF16KernelSet returns the Set of BF16Sets with the given name. If set is "", it returns the
 // best one, but never plain Go. It returns an error if there is no such Set.
-func ChooseBF16Set(set string) (*Set, error) {
-	have := BF16Sets()
+func ChooseBF16KernelSet(set string) (*Set, error) {
+	have := AvailableBF16KernelSets()
 	if set == "" {
 		if len(have) > 1 {
 			return have[0], nil
 		}
-		return nil, fmt.Errorf("precision bf16 needs a processor with AVX512_BF16, and the best instruction set of this one is %s: use precision fp32, or set %s=go to emulate bf16 slowly", AvailableSets()[0].Name, InstructionSetEnvVar)
+		return nil, fmt.Errorf("precision bf16 needs a processor with AVX512_BF16, and the best instruction set of this one is %s: use precision fp32, or set %s=go to emulate bf16 slowly", AvailableKernelSets()[0].Name, InstructionSetEnvVar)
 	}
 	names := make([]string, len(have))
 	for i, k := range have {

@@ -32,14 +32,14 @@ func TestRoundBF16(t *testing.T) {
 
 // forEachBF16 calls f for each instruction set with assembly for BF16 that this processor
 // supports.
-func forEachBF16(t *testing.T, f func(t *testing.T, fast, slow *BF16)) {
+func forEachBF16(t *testing.T, f func(t *testing.T, fast, slow *BF16Kernels)) {
 	t.Helper()
-	all := assemblyBF16Sets()
+	all := assemblyBF16KernelSets()
 	if len(all) == 0 {
 		t.Skip("this processor has no AVX512_BF16")
 	}
 	for _, fast := range all {
-		t.Run(fast.Name, func(t *testing.T) { f(t, fast.BF16, newPlainGoBF16()) })
+		t.Run(fast.Name, func(t *testing.T) { f(t, fast.BF16, newPlainGoBF16Kernels()) })
 	}
 }
 
@@ -57,7 +57,7 @@ func randomWords(rng *rand.Rand, n int) []uint16 {
 // the sum of the products' magnitudes (Higham, Accuracy and Stability of Numerical Algorithms,
 // section 3.1).
 func TestBF16Multiply(t *testing.T) {
-	forEachBF16(t, func(t *testing.T, fast, slow *BF16) {
+	forEachBF16(t, func(t *testing.T, fast, slow *BF16Kernels) {
 		rng := rand.New(rand.NewPCG(1, 2))
 		for _, nstep := range []int{1, 2, 5} {
 			for _, tiles := range []int{1, 3} {
@@ -103,7 +103,7 @@ func TestBF16Multiply(t *testing.T) {
 // TestBF16Pack compares the roundings, which must have the same bits, with denormal and
 // infinite numbers among them.
 func TestBF16Pack(t *testing.T) {
-	forEachBF16(t, func(t *testing.T, fast, slow *BF16) {
+	forEachBF16(t, func(t *testing.T, fast, slow *BF16Kernels) {
 		rng := rand.New(rand.NewPCG(3, 4))
 		var s [4][]float32
 		for i := range s {
@@ -116,7 +116,7 @@ func TestBF16Pack(t *testing.T) {
 				}
 			}
 		}
-		same := func(what string, n int, f func(k *BF16, dst *uint16)) {
+		same := func(what string, n int, f func(k *BF16Kernels, dst *uint16)) {
 			t.Helper()
 			v, w := randomWords(rng, n), make([]uint16, n)
 			copy(w, v)
@@ -130,12 +130,14 @@ func TestBF16Pack(t *testing.T) {
 		}
 		for _, n := range []int{1, 2, 5, 96} {
 			for _, step := range []int{64, 192} {
-				same("PackRows", 96*96, func(k *BF16, dst *uint16) { k.PackRows(dst, &s[0][0], &s[1][0], &s[2][0], &s[3][0], nil, n, step) })
+				same("PackRows", 96*96, func(k *BF16Kernels, dst *uint16) {
+					k.PackRows(dst, &s[0][0], &s[1][0], &s[2][0], &s[3][0], nil, n, step)
+				})
 			}
 		}
 		var norm []float32 // of four channel blocks
 		for range 4 {
-			factors, _ := randomValues(rng, NormFloats)
+			factors, _ := randomValues(rng, NormConstantFloats)
 			norm = append(norm, factors...)
 		}
 		for _, n := range []int{1, 96} {
@@ -144,7 +146,7 @@ func TestBF16Pack(t *testing.T) {
 			var normal [4][]float32
 			for i := range normal {
 				normal[i] = NewAlignedFloats(n * Lanes)
-				AvailableSets()[0].Normalize(&s[i][0], &normal[i][0], &norm[i*NormFloats], n)
+				AvailableKernelSets()[0].Normalize(&s[i][0], &normal[i][0], &norm[i*NormConstantFloats], n)
 			}
 			slow.PackRows(&w[0], &normal[0][0], &normal[1][0], &normal[2][0], &normal[3][0], nil, n, 64)
 			if !slices.Equal(v, w) {
@@ -152,12 +154,12 @@ func TestBF16Pack(t *testing.T) {
 			}
 		}
 		for _, n := range []int{2, 8, 96} {
-			same("PackPairs", 96*32, func(k *BF16, dst *uint16) { k.PackPairs(dst, &s[0][0], &s[1][0], &s[2][0], &s[3][0], n) })
+			same("PackPairs", 96*32, func(k *BF16Kernels, dst *uint16) { k.PackPairs(dst, &s[0][0], &s[1][0], &s[2][0], &s[3][0], n) })
 		}
-		same("PackTransposed", 8*32, func(k *BF16, dst *uint16) { k.PackTransposed(dst, &s[0][0], &s[1][0], &s[2][0], &s[3][0]) })
+		same("PackTransposed", 8*32, func(k *BF16Kernels, dst *uint16) { k.PackTransposed(dst, &s[0][0], &s[1][0], &s[2][0], &s[3][0]) })
 		for _, n := range []int{32, 64, 96} {
 			for _, row := range []int{192, 202} {
-				same("PackColumns", 8*128, func(k *BF16, dst *uint16) { k.PackColumns(dst, &s[0][0], n, row) })
+				same("PackColumns", 8*128, func(k *BF16Kernels, dst *uint16) { k.PackColumns(dst, &s[0][0], n, row) })
 			}
 		}
 	})
@@ -165,7 +167,7 @@ func TestBF16Pack(t *testing.T) {
 
 // TestBF16Unpack compares copies with a bias, which must have the same bits.
 func TestBF16Unpack(t *testing.T) {
-	forEachBF16(t, func(t *testing.T, fast, slow *BF16) {
+	forEachBF16(t, func(t *testing.T, fast, slow *BF16Kernels) {
 		rng := rand.New(rand.NewPCG(5, 6))
 		src, _ := randomValues(rng, 4096)
 		bias, _ := randomValues(rng, 32)
@@ -188,7 +190,7 @@ func TestBF16Unpack(t *testing.T) {
 
 // BenchmarkBF16Multiply measures products of operands in the first-level cache.
 func BenchmarkBF16Multiply(b *testing.B) {
-	for _, set := range BF16Sets() {
+	for _, set := range AvailableBF16KernelSets() {
 		b.Run(set.Name, func(b *testing.B) {
 			const nstep, tiles = 9, 8
 			rng := rand.New(rand.NewPCG(7, 8))

@@ -2,5 +2,5 @@
 
 package kernel
 
-// assemblyBF16Sets returns nil, because only amd64 has assembly for BF16.
-func assemblyBF16Sets() []*Set { return nil }
+// assemblyBF16KernelSets returns nil, because only amd64 has assembly for BF16.
+func assemblyBF16KernelSets() []*Set { return nil }

@@ -16,14 +16,14 @@ const InstructionSetEnvVar = "LOCKSTEP_CPU"
 // BF16Sets.
 var InstructionSets = []string{"amx", "avx512_bf16", "avx512", "avx2", "neon", "go"}
 
-// AvailableSets returns one Set for each instruction set that both this processor and this
+// AvailableKernelSets returns one Set for each instruction set that both this processor and this
 // build support, the best first. The last one is plain Go.
-func AvailableSets() []*Set { return append(assemblySets(), newPlainGoSet()) }
+func AvailableKernelSets() []*Set { return append(assemblyKernelSets(), newPlainGoKernelSet()) }
 
-// ChooseSet returns the Set of the named instruction set, or the best available one if set is
+// ChooseKernelSet returns the Set of the named instruction set, or the best available one if set is
 // "". It returns an error if the instruction set is unknown or unavailable.
-func ChooseSet(set string) (*Set, error) {
-	have := AvailableSets()
+func ChooseKernelSet(set string) (*Set, error) {
+	have := AvailableKernelSets()
 	if set == "" {
 		return have[0], nil
 	}
@@ -34,7 +34,7 @@ func ChooseSet(set string) (*Set, error) {
 		}
 	}
 	list := strings.Join(names, ", ")
-	if slices.ContainsFunc(BF16Sets(), func(k *Set) bool { return k.Name == set }) {
+	if slices.ContainsFunc(AvailableBF16KernelSets(), func(k *Set) bool { return k.Name == set }) {
 		return nil, fmt.Errorf("%s=%s is for precision bf16: with fp32 use one of %s, or unset it", InstructionSetEnvVar, set, list)
 	}
 	if slices.Contains(InstructionSets, set) {

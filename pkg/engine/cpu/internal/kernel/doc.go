@@ -2,8 +2,8 @@
 // transforms, batch norm, pooling, losses, elementwise operations and optimizers. They work
 // on plain memory and know nothing about layers.
 //
-// A [Set] contains all of them for one instruction set. [AvailableSets] lists the sets that
-// this processor supports; [ChooseSet] selects one by name. The environment variable
+// A [Set] contains all of them for one instruction set. [AvailableKernelSets] lists the sets that
+// this processor supports; [ChooseKernelSet] selects one by name. The environment variable
 // LOCKSTEP_CPU ([InstructionSetEnvVar]) forces one.
 //
 // # Layout

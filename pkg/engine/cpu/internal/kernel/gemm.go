@@ -58,9 +58,9 @@ func (s *GEMM) NextTileBlocks(n int) int {
 	return 1
 }
 
-// NewTileTable builds the table of byte offsets that GEMMFunc reads, for n rows in tiles of
+// NewTileOffsetTable builds the table of byte offsets that GEMMFunc reads, for n rows in tiles of
 // the given number of rows. offsets returns the offsets of row i.
-func NewTileTable(n, rows int, offsets func(i int) (in, out int)) []int32 {
+func NewTileOffsetTable(n, rows int, offsets func(i int) (in, out int)) []int32 {
 	table := make([]int32, (n+rows-1)/rows*2*rows)
 	for i := range n {
 		in, out := offsets(i)
@@ -75,7 +75,7 @@ func NewTileTable(n, rows int, offsets func(i int) (in, out int)) []int32 {
 // row, because one row takes as long as two.
 var firstSplitTileRows = [maxRows]int{5: 3, 7: 4, 9: 6, 10: 6, 11: 8}
 
-// MultiplyRows calls the matrix kernel for the first n rows of a table that NewTileTable has
+// MultiplyRows calls the matrix kernel for the first n rows of a table that NewTileOffsetTable has
 // built for tiles of the given number of rows. The last tile may have fewer rows. If set has no
 // function for that number of rows, two smaller tiles compute them (see firstSplitTileRows).
 func MultiplyRows(set *[maxRows + 1]GEMMFunc, rows int, x, w, y, bias []float32, table, steps []int32, wNext, yNext, nstep, n int, accumulate bool) {

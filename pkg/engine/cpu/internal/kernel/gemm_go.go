@@ -33,15 +33,15 @@ func newGoGEMMFunc(tileRows, blocks, depth, fullRows int, interleaved bool) GEMM
 			for b := range blocks {
 				from := w
 				if nstep > 0 { // else there are no weights, and w is nil
-					from = pointerAt(w, b*lay.block)
+					from = pointerAtByteOffset(w, b*lay.block)
 				}
 				for i := range tileRows {
-					to := blockAt(y, int(out[i])+b*yNext)
+					to := blockAtByteOffset(y, int(out[i])+b*yNext)
 					start := to
 					if !accumulate {
-						start = blockAt(bias, b*4*Lanes)
+						start = blockAtByteOffset(bias, b*4*Lanes)
 					}
-					computeBlock(to, start, pointerAt(x, int(in[i])), from, list, depth, lay)
+					computeOutputBlock(to, start, pointerAtByteOffset(x, int(in[i])), from, list, depth, lay)
 				}
 			}
 		}
@@ -61,9 +61,9 @@ func offsetsPerStep(depth int) int {
 	return 2
 }
 
-// computeBlock computes one block of eight outputs of one row. It uses separate variables so
+// computeOutputBlock computes one block of eight outputs of one row. It uses separate variables so
 // that the compiler keeps the sums in registers.
-func computeBlock(to, start *Block, x, w *float32, steps []int32, depth int, lay weightLayout) {
+func computeOutputBlock(to, start *FloatBlock, x, w *float32, steps []int32, depth int, lay weightLayout) {
 	a, b, c, d := start[0], start[1], start[2], start[3]
 	e, f, g, h := start[4], start[5], start[6], start[7]
 	off, width := 0, offsetsPerStep(depth)
@@ -72,8 +72,8 @@ func computeBlock(to, start *Block, x, w *float32, steps []int32, depth int, lay
 			off = int(steps[i+1]) * lay.scale
 		}
 		for k := range depth {
-			v := *pointerAt(x, int(steps[i])+4*k)
-			u := blockAt(w, off)
+			v := *pointerAtByteOffset(x, int(steps[i])+4*k)
+			u := blockAtByteOffset(w, off)
 			a += v * u[0]
 			b += v * u[1]
 			c += v * u[2]
@@ -85,5 +85,5 @@ func computeBlock(to, start *Block, x, w *float32, steps []int32, depth int, lay
 			off += lay.next
 		}
 	}
-	*to = Block{a, b, c, d, e, f, g, h}
+	*to = FloatBlock{a, b, c, d, e, f, g, h}
 }

@@ -2,21 +2,21 @@ package kernel
 
 import "github.com/klauspost/cpuid/v2"
 
-// assemblySets returns the Sets with assembly that this processor supports, the best first.
-func assemblySets() []*Set {
+// assemblyKernelSets returns the Sets with assembly that this processor supports, the best first.
+func assemblyKernelSets() []*Set {
 	if !cpuid.CPU.Supports(cpuid.AVX2, cpuid.FMA3) {
 		return nil
 	}
 	if !cpuid.CPU.Supports(cpuid.AVX512F, cpuid.AVX512VL, cpuid.AVX512BW, cpuid.AVX512DQ) {
-		return []*Set{newAVX2Set()}
+		return []*Set{newAVX2KernelSet()}
 	}
-	return []*Set{newAVX512Set(), newAVX2Set()}
+	return []*Set{newAVX512KernelSet(), newAVX2KernelSet()}
 }
 
-func newAVX2Set() *Set {
+func newAVX2KernelSet() *Set {
 	return &Set{
-		Name: "avx2", Vector: Lanes, GEMM: GEMM{Rows: 6, Blocks: 2, Deep: gemmDeepAVX2(), Flat: gemmFlatAVX2()}, Transpose: transposeAVX2, Spread: spreadAVX2,
-		Winograd: Winograd{
+		Name: "avx2", Vector: Lanes, GEMM: GEMM{Rows: 6, Blocks: 2, Deep: deepGEMMFuncsAVX2(), Flat: flatGEMMFuncsAVX2()}, Transpose: transposeAVX2, Spread: spreadAVX2,
+		Winograd: WinogradTransforms{
 			Input: winogradInputAVX2, NormInput: winogradNormInputAVX2, Gradient: winogradGradientAVX2, Output: winogradOutputAVX2,
 			Weights: winogradWeightsAVX2, WeightGradient: winogradWeightGradientAVX2,
 		},
@@ -31,13 +31,13 @@ func newAVX2Set() *Set {
 	}
 }
 
-// newAVX512Set returns the Set for AVX-512 (F, VL, BW and DQ). For pooling, boxes, Transpose
+// newAVX512KernelSet returns the Set for AVX-512 (F, VL, BW and DQ). For pooling, boxes, Transpose
 // and Spread it uses the AVX2 functions.
-func newAVX512Set() *Set {
-	k := newAVX2Set()
+func newAVX512KernelSet() *Set {
+	k := newAVX2KernelSet()
 	k.Name, k.Vector = "avx512", 2*Lanes
-	k.GEMM = GEMM{Rows: 12, Blocks: 4, Interleaved: true, Deep: gemmDeepAVX512(), Flat: gemmFlatAVX512()}
-	k.Winograd = Winograd{
+	k.GEMM = GEMM{Rows: 12, Blocks: 4, Interleaved: true, Deep: deepGEMMFuncsAVX512(), Flat: flatGEMMFuncsAVX512()}
+	k.Winograd = WinogradTransforms{
 		Input: winogradInputAVX512, NormInput: winogradNormInputAVX512, Gradient: winogradGradientAVX512, Output: winogradOutputAVX512,
 		Weights: winogradWeightsAVX2, WeightGradient: winogradWeightGradientAVX2,
 		WeightPair: winogradWeightsPairAVX512, WeightGradientPair: winogradWeightGradientPairAVX512,
@@ -49,21 +49,21 @@ func newAVX512Set() *Set {
 	return k
 }
 
-func gemmDeepAVX2() [MaxBlocks + 1][maxRows + 1]GEMMFunc {
+func deepGEMMFuncsAVX2() [MaxBlocks + 1][maxRows + 1]GEMMFunc {
 	return [MaxBlocks + 1][maxRows + 1]GEMMFunc{
 		1: {1: gemmDeep1x8, 2: gemmDeep2x8, 3: gemmDeep3x8, 4: gemmDeep4x8, 5: gemmDeep5x8, 6: gemmDeep6x8},
 		2: {1: gemmDeep1x16, 2: gemmDeep2x16, 3: gemmDeep3x16, 4: gemmDeep4x16, 5: gemmDeep5x16, 6: gemmDeep6x16},
 	}
 }
 
-func gemmFlatAVX2() [MaxBlocks + 1][maxRows + 1]GEMMFunc {
+func flatGEMMFuncsAVX2() [MaxBlocks + 1][maxRows + 1]GEMMFunc {
 	return [MaxBlocks + 1][maxRows + 1]GEMMFunc{
 		1: {1: gemmFlat1x8, 2: gemmFlat2x8, 3: gemmFlat3x8, 4: gemmFlat4x8, 5: gemmFlat5x8, 6: gemmFlat6x8},
 		2: {1: gemmFlat1x16, 2: gemmFlat2x16, 3: gemmFlat3x16, 4: gemmFlat4x16, 5: gemmFlat5x16, 6: gemmFlat6x16},
 	}
 }
 
-func gemmDeepAVX512() [MaxBlocks + 1][maxRows + 1]GEMMFunc {
+func deepGEMMFuncsAVX512() [MaxBlocks + 1][maxRows + 1]GEMMFunc {
 	return [MaxBlocks + 1][maxRows + 1]GEMMFunc{
 		1: {1: gemmDeep1x8AVX512, 2: gemmDeep2x8AVX512, 3: gemmDeep3x8AVX512, 4: gemmDeep4x8AVX512, 6: gemmDeep6x8AVX512, 8: gemmDeep8x8AVX512, 12: gemmDeep12x8AVX512},
 		2: {1: gemmDeep1x16AVX512, 2: gemmDeep2x16AVX512, 3: gemmDeep3x16AVX512, 4: gemmDeep4x16AVX512, 6: gemmDeep6x16AVX512, 8: gemmDeep8x16AVX512, 12: gemmDeep12x16AVX512},
@@ -71,7 +71,7 @@ func gemmDeepAVX512() [MaxBlocks + 1][maxRows + 1]GEMMFunc {
 	}
 }
 
-func gemmFlatAVX512() [MaxBlocks + 1][maxRows + 1]GEMMFunc {
+func flatGEMMFuncsAVX512() [MaxBlocks + 1][maxRows + 1]GEMMFunc {
 	return [MaxBlocks + 1][maxRows + 1]GEMMFunc{
 		1: {1: gemmFlat1x8AVX512, 2: gemmFlat2x8AVX512, 3: gemmFlat3x8AVX512, 4: gemmFlat4x8AVX512, 6: gemmFlat6x8AVX512, 8: gemmFlat8x8AVX512, 12: gemmFlat12x8AVX512},
 		2: {1: gemmFlat1x16AVX512, 2: gemmFlat2x16AVX512, 3: gemmFlat3x16AVX512, 4: gemmFlat4x16AVX512, 6: gemmFlat6x16AVX512, 8: gemmFlat8x16AVX512, 12: gemmFlat12x16AVX512},

@@ -2,5 +2,5 @@
 
 package kernel
 
-// assemblySets returns nil, because only amd64 and arm64 have assembly.
+// assemblyKernelSets returns nil, because only amd64 and arm64 have assembly.
 func assemblySets() []*Set { return nil }

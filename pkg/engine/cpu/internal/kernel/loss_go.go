@@ -13,7 +13,7 @@ func goBCE(z, t, out *float32, n int) {
 		sum[i%Lanes] += max(v, 0) - v*float64(targets[i]) + math.Log1p(math.Exp(-math.Abs(v)))
 	}
 	for j, v := range sum {
-		blockAt(out, 0)[j] = float32(v)
+		blockAtByteOffset(out, 0)[j] = float32(v)
 	}
 }
 

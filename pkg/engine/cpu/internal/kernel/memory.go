@@ -20,18 +20,18 @@ func NewAlignedFloats(n int) []float32 {
 // vector register of AVX2, or in two registers of NEON.
 const Lanes = 8
 
-// Block contains eight channels of a pixel, or eight weights.
-type Block = [Lanes]float32
+// FloatBlock contains eight channels of a pixel, or eight weights.
+type FloatBlock = [Lanes]float32
 
-func pointerAt(p *float32, off int) *float32 {
+func pointerAtByteOffset(p *float32, off int) *float32 {
 	return (*float32)(unsafe.Add(unsafe.Pointer(p), off))
 }
 
-func blockAt(p *float32, off int) *Block {
-	return (*Block)(unsafe.Add(unsafe.Pointer(p), off))
+func blockAtByteOffset(p *float32, off int) *FloatBlock {
+	return (*FloatBlock)(unsafe.Add(unsafe.Pointer(p), off))
 }
 
-// BlocksAt returns the n blocks of eight floats that begin at p.
-func BlocksAt(p *float32, n int) []Block {
-	return unsafe.Slice((*Block)(unsafe.Pointer(p)), n)
+// FloatBlocksAt returns the n blocks of eight floats that begin at p.
+func FloatBlocksAt(p *float32, n int) []FloatBlock {
+	return unsafe.Slice((*FloatBlock)(unsafe.Pointer(p)), n)
 }

@@ -2,22 +2,22 @@ package kernel
 
 import "math"
 
-// DeviationFloats is the number of floats that Set.Deviations updates for a channel block:
+// DeviationSumFloats is the number of floats that Set.Deviations updates for a channel block:
 // eight reference values, eight sums and eight sums of squares.
-const DeviationFloats = 3 * Lanes
+const DeviationSumFloats = 3 * Lanes
 
-// NormFloats is the number of constants that Set.Normalize needs per channel block: eight
+// NormConstantFloats is the number of constants that Set.Normalize needs per channel block: eight
 // factors, eight summands and eight lower bounds.
-const NormFloats = 3 * Lanes
+const NormConstantFloats = 3 * Lanes
 
-// NormGradFloats is the number of constants q that Set.NormGrad reads for a channel block,
-// in addition to the NormFloats constants p.
-const NormGradFloats = 4 * Lanes
+// NormGradConstantFloats is the number of constants q that Set.NormGrad reads for a channel block,
+// in addition to the NormConstantFloats constants p.
+const NormGradConstantFloats = 4 * Lanes
 
 // SetNormConstants sets the constants in norm for channel j so that Set.Normalize computes
 // max(factor·x + summand, least).
 func SetNormConstants(norm []float32, j int, factor, summand, least float32) {
-	n := norm[j/Lanes*NormFloats:]
+	n := norm[j/Lanes*NormConstantFloats:]
 	n[j%Lanes], n[Lanes+j%Lanes], n[2*Lanes+j%Lanes] = factor, summand, least
 }
 

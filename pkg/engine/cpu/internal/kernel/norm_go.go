@@ -1,9 +1,9 @@
 package kernel
 
 func goSumDeviations(x *float32, pixels int, out *float32) {
-	var sum, squares Block
-	to := BlocksAt(out, 3)
-	for _, v := range BlocksAt(x, pixels) {
+	var sum, squares FloatBlock
+	to := FloatBlocksAt(out, 3)
+	for _, v := range FloatBlocksAt(x, pixels) {
 		for j := range v {
 			d := v[j] - to[0][j]
 			sum[j] += d
@@ -16,7 +16,7 @@ func goSumDeviations(x *float32, pixels int, out *float32) {
 	}
 }
 
-func goNormalizeBlock(v *Block, c []Block) (to Block) {
+func goNormalizeBlock(v *FloatBlock, c []FloatBlock) (to FloatBlock) {
 	for j := range v {
 		to[j] = max(v[j]*c[0][j]+c[1][j], c[2][j])
 	}
@@ -24,18 +24,18 @@ func goNormalizeBlock(v *Block, c []Block) (to Block) {
 }
 
 func goNormalize(x, y, p *float32, pixels int) {
-	c := BlocksAt(p, 3)
-	from, to := BlocksAt(x, pixels), BlocksAt(y, pixels)
+	c := FloatBlocksAt(p, 3)
+	from, to := FloatBlocksAt(x, pixels), FloatBlocksAt(y, pixels)
 	for i := range from {
 		to[i] = goNormalizeBlock(&from[i], c)
 	}
 }
 
 func goSumNormGradients(x, dy, p, mean, out *float32, pixels int) {
-	var sum, dot Block
-	c, m := BlocksAt(p, 3), *blockAt(mean, 0)
-	g := BlocksAt(dy, pixels)
-	for i, v := range BlocksAt(x, pixels) {
+	var sum, dot FloatBlock
+	c, m := FloatBlocksAt(p, 3), *blockAtByteOffset(mean, 0)
+	g := FloatBlocksAt(dy, pixels)
+	for i, v := range FloatBlocksAt(x, pixels) {
 		for j := range v {
 			if v[j]*c[0][j]+c[1][j] > c[2][j] {
 				sum[j] += g[i][j]
@@ -43,13 +43,13 @@ func goSumNormGradients(x, dy, p, mean, out *float32, pixels int) {
 			}
 		}
 	}
-	*blockAt(out, 0), *blockAt(out, 4*Lanes) = sum, dot
+	*blockAtByteOffset(out, 0), *blockAtByteOffset(out, 4*Lanes) = sum, dot
 }
 
 func goNormGrad(x, dy, dx, p, q *float32, pixels int) {
-	c, k := BlocksAt(p, 3), BlocksAt(q, 4)
-	g, to := BlocksAt(dy, pixels), BlocksAt(dx, pixels)
-	for i, v := range BlocksAt(x, pixels) {
+	c, k := FloatBlocksAt(p, 3), FloatBlocksAt(q, 4)
+	g, to := FloatBlocksAt(dy, pixels), FloatBlocksAt(dx, pixels)
+	for i, v := range FloatBlocksAt(x, pixels) {
 		for j := range v {
 			var d float32
 			if v[j]*c[0][j]+c[1][j] > c[2][j] {
@@ -61,27 +61,27 @@ func goNormGrad(x, dy, dx, p, q *float32, pixels int) {
 }
 
 func goSumPixels(x *float32, pixels int, out *float32) {
-	var sum Block
-	for _, v := range BlocksAt(x, pixels) {
+	var sum FloatBlock
+	for _, v := range FloatBlocksAt(x, pixels) {
 		for j := range v {
 			sum[j] += v[j]
 		}
 	}
-	*blockAt(out, 0) = sum
+	*blockAtByteOffset(out, 0) = sum
 }
 
-func goCopyBox(x, y *float32, b PixelBox) {
+func goCopyPixelBox(x, y *float32, b PixelBox) {
 	b.forEachRow(func(_, from, to int) {
-		copy(BlocksAt(&blockAt(y, to)[0], b.Pixels), BlocksAt(&blockAt(x, from)[0], b.Pixels))
+		copy(FloatBlocksAt(&blockAtByteOffset(y, to)[0], b.Pixels), FloatBlocksAt(&blockAtByteOffset(x, from)[0], b.Pixels))
 	})
 }
 
-// newNormalizeBox builds Set.NormalizeBox from Set.Normalize, for instruction sets without an
+// newPixelBoxNormalizer builds Set.NormalizeBox from Set.Normalize, for instruction sets without an
 // assembly version.
-func newNormalizeBox(normalize func(x, y, p *float32, pixels int)) func(x, y, p *float32, b PixelBox) {
+func newPixelBoxNormalizer(normalize func(x, y, p *float32, pixels int)) func(x, y, p *float32, b PixelBox) {
 	return func(x, y, p *float32, b PixelBox) {
 		b.forEachRow(func(plane, from, to int) {
-			normalize(&blockAt(x, from)[0], &blockAt(y, to)[0], &blockAt(p, plane*4*NormFloats)[0], b.Pixels)
+			normalize(&blockAtByteOffset(x, from)[0], &blockAtByteOffset(y, to)[0], &blockAtByteOffset(p, plane*4*NormConstantFloats)[0], b.Pixels)
 		})
 	}
 }

@@ -49,14 +49,14 @@ func goTanhGrad(y, dy, dx *float32, n int) {
 }
 
 func goSumAbsDifferences(a, b, out *float32, n int) {
-	var sum Block
-	q := BlocksAt(b, n/Lanes)
-	for i, v := range BlocksAt(a, n/Lanes) {
+	var sum FloatBlock
+	q := FloatBlocksAt(b, n/Lanes)
+	for i, v := range FloatBlocksAt(a, n/Lanes) {
 		for j := range v {
 			sum[j] += float32(math.Abs(float64(v[j] - q[i][j])))
 		}
 	}
-	*blockAt(out, 0) = sum
+	*blockAtByteOffset(out, 0) = sum
 }
 
 func goScaledDifferenceSigns(a, b, y, scale *float32, n int) {
@@ -74,15 +74,15 @@ func goScaledDifferenceSigns(a, b, y, scale *float32, n int) {
 }
 
 func goTranspose(dst, src *float32, stride int) {
-	for i, from := range BlocksAt(src, Lanes) {
+	for i, from := range FloatBlocksAt(src, Lanes) {
 		for j, v := range from {
-			blockAt(dst, j*stride)[i] = v
+			blockAtByteOffset(dst, j*stride)[i] = v
 		}
 	}
 }
 
 func goCopyStrided(dst, src *float32, stride, n int) {
-	for i, v := range BlocksAt(src, n) {
-		*blockAt(dst, i*stride) = v
+	for i, v := range FloatBlocksAt(src, n) {
+		*blockAtByteOffset(dst, i*stride) = v
 	}
 }

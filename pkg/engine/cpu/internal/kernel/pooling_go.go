@@ -3,12 +3,12 @@ package kernel
 import "unsafe"
 
 func goMaxPool(x, y, p *float32, index *byte, count, kh, kw, row, step int) {
-	c, to, at := BlocksAt(p, 3), BlocksAt(y, count), unsafe.Slice((*[Lanes]byte)(unsafe.Pointer(index)), count)
+	c, to, at := FloatBlocksAt(p, 3), FloatBlocksAt(y, count), unsafe.Slice((*[Lanes]byte)(unsafe.Pointer(index)), count)
 	for i := range count {
-		best := goNormalizeBlock(blockAt(x, i*step), c)
+		best := goNormalizeBlock(blockAtByteOffset(x, i*step), c)
 		at[i] = [Lanes]byte{}
 		for e := range kh * kw {
-			v := goNormalizeBlock(blockAt(x, i*step+e/kw*row+e%kw*4*Lanes), c)
+			v := goNormalizeBlock(blockAtByteOffset(x, i*step+e/kw*row+e%kw*4*Lanes), c)
 			for j := range v {
 				if v[j] > best[j] {
 					best[j], at[i][j] = v[j], byte(e)
@@ -20,10 +20,10 @@ func goMaxPool(x, y, p *float32, index *byte, count, kh, kw, row, step int) {
 }
 
 func goMaxPoolGrad(index *byte, dy, dx *float32, count, kh, kw, row, step int) {
-	g, at := BlocksAt(dy, count), unsafe.Slice((*[Lanes]byte)(unsafe.Pointer(index)), count)
+	g, at := FloatBlocksAt(dy, count), unsafe.Slice((*[Lanes]byte)(unsafe.Pointer(index)), count)
 	for i := range count {
 		for j, e := range at[i] {
-			blockAt(dx, i*step+int(e)/kw*row+int(e)%kw*4*Lanes)[j] += g[i][j]
+			blockAtByteOffset(dx, i*step+int(e)/kw*row+int(e)%kw*4*Lanes)[j] += g[i][j]
 		}
 	}
 }

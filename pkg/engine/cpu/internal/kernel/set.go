@@ -7,8 +7,8 @@ type Set struct {
 	Name     string
 	Vector   int // floats of a vector of the transforms: 8 (two registers of NEON) or 16
 	GEMM     GEMM
-	Winograd Winograd
-	BF16     *BF16 // nil if the precision is fp32
+	Winograd WinogradTransforms
+	BF16     *BF16Kernels // nil if the precision is fp32
 
 	// Transpose writes the columns of an 8×8 tile as rows, stride bytes apart.
 	Transpose func(dst, src *float32, stride int)
@@ -16,13 +16,13 @@ type Set struct {
 	Spread func(dst, src *float32, stride, n int)
 
 	// Deviations adds Σ (x − out[0]) to out[1] and Σ (x − out[0])² to out[2]. out consists
-	// of three blocks (DeviationFloats floats).
+	// of three blocks (DeviationSumFloats floats).
 	Deviations func(x *float32, pixels int, out *float32)
 	// Normalize computes y = max(x·p[0] + p[1], p[2]), where p consists of three blocks of
 	// constants (see SetNormConstants). NaN stays NaN.
 	Normalize func(x, y, p *float32, pixels int)
 	// CopyBox copies the pixels that b describes from x to y. NormalizeBox also normalizes them
-	// with the constants p, which are NormFloats for each plane.
+	// with the constants p, which are NormConstantFloats for each plane.
 	CopyBox      func(x, y *float32, b PixelBox)
 	NormalizeBox func(x, y, p *float32, b PixelBox)
 	// NormSums writes a block of Σ dy and a block of Σ dy·(x − mean) to out. The sums

@@ -13,7 +13,7 @@ import (
 // reports the time per output: per multiplication and addition for the matrix kernel, and
 // per float that the function writes, reads or updates for the others.
 func BenchmarkSet(b *testing.B) {
-	for _, k := range AvailableSets() {
+	for _, k := range AvailableKernelSets() {
 		calls, _ := setCalls(k)
 		for _, c := range calls {
 			b.Run(c.name+"/"+k.Name, func(b *testing.B) {
@@ -32,7 +32,7 @@ func BenchmarkSet(b *testing.B) {
 func TestSetBits(t *testing.T) {
 	const want = "a27993dc1423c9b2" // the same in a process on amd64 with AVX2 and in one on arm64
 	checked := false
-	for _, k := range assemblySets() {
+	for _, k := range assemblyKernelSets() {
 		if k.Name != "avx2" && k.Name != "neon" {
 			continue
 		}

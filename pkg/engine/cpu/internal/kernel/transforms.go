@@ -9,11 +9,11 @@ const (
 	Taps      = 9                     // weights of the 3×3 window
 )
 
-// Winograd contains the transforms M·d·Mᵀ of squares d, with constant matrices M. The
+// WinogradTransforms contains the transforms M·d·Mᵀ of squares d, with constant matrices M. The
 // elements of d are vectors of eight channels. All distances are in bytes. tmp is scratch
 // memory for 36 vectors of Set.Vector floats. If Set.Vector is sixteen, the transforms
 // process two blocks at a time, and step must be 32.
-type Winograd struct {
+type WinogradTransforms struct {
 	// Input transforms a 6×6 patch of the inputs, for each channel block. plane is the
 	// distance between blocks, and row the distance between the rows of a patch. Input
 	// writes point p of block b to v + p·ld + b·step. Gradient does the same for 4×4

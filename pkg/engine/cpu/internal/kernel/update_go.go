@@ -6,7 +6,7 @@ import (
 )
 
 func goAdam(w, g, m, v, c *float32, n int) {
-	k := blockAt(c, 0)
+	k := blockAtByteOffset(c, 0)
 	weights, grads := unsafe.Slice(w, n), unsafe.Slice(g, n)
 	first, second := unsafe.Slice(m, n), unsafe.Slice(v, n)
 	for i := range weights {
@@ -19,7 +19,7 @@ func goAdam(w, g, m, v, c *float32, n int) {
 }
 
 func goMomentum(w, g, buf, c *float32, n int) {
-	k := blockAt(c, 0) // the caller's constants fill a block
+	k := blockAtByteOffset(c, 0) // the caller's constants fill a block
 	weights, grads, sums := unsafe.Slice(w, n), unsafe.Slice(g, n), unsafe.Slice(buf, n)
 	for i := range weights {
 		a := k[1]*sums[i] + (grads[i] + k[0]*weights[i])
@@ -29,7 +29,7 @@ func goMomentum(w, g, buf, c *float32, n int) {
 }
 
 func goSGD(w, g, c *float32, n int) {
-	k := blockAt(c, 0)
+	k := blockAtByteOffset(c, 0)
 	weights, grads := unsafe.Slice(w, n), unsafe.Slice(g, n)
 	for i := range weights {
 		weights[i] -= k[2] * (grads[i] + k[0]*weights[i])

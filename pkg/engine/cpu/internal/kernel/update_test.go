@@ -8,7 +8,7 @@ func BenchmarkAdam(b *testing.B) {
 	const size = 8 << 20
 	for _, set := range []string{"avx512", "avx2", "neon", "go"} {
 		b.Run(set, func(b *testing.B) {
-			k, err := ChooseSet(set)
+			k, err := ChooseKernelSet(set)
 			if err != nil {
 				b.Skip(err)
 			}

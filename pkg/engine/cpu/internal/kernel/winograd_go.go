@@ -2,20 +2,20 @@ package kernel
 
 // matrixProductFunc multiplies a constant matrix of Winograd's transforms by up to six vectors.
 // Lavin and Gray call these matrices Bᵀ, A and G.
-type matrixProductFunc func(d, to *[6]Block)
+type matrixProductFunc func(d, to *[6]FloatBlock)
 
-func newGoWinograd() Winograd {
-	return Winograd{
-		Input: newGoWinogradTransform(6, multiplyByBT), NormInput: goWinogradNormInput, Gradient: newGoWinogradTransform(4, multiplyByA), Output: goWinogradOutput,
+func newGoWinogradTransforms() WinogradTransforms {
+	return WinogradTransforms{
+		Input: newGoWinogradTransform(6, multiplyByWinogradBT), NormInput: goWinogradNormInput, Gradient: newGoWinogradTransform(4, multiplyByWinogradA), Output: goWinogradOutput,
 		Weights: goWinogradWeights, WeightGradient: goWinogradWeightGradient,
 	}
 }
 
 // transformSquare transforms n×n vectors to m×m vectors: it applies multiply first to the
 // columns and then to the rows. load and store return the addresses of the elements.
-func transformSquare(n, m int, multiply matrixProductFunc, load, store func(i, j int) *Block) {
-	var half [6][6]Block // [column][row]
-	var d, to [6]Block
+func transformSquare(n, m int, multiply matrixProductFunc, load, store func(i, j int) *FloatBlock) {
+	var half [6][6]FloatBlock // [column][row]
+	var d, to [6]FloatBlock
 	for j := range n {
 		for i := range n {
 			d[i] = *load(i, j)
@@ -37,33 +37,33 @@ func newGoWinogradTransform(n int, multiply matrixProductFunc) func(x, v, tmp *f
 	return func(x, v, _ *float32, row, plane, ld, step, blocks int) {
 		for b := range blocks {
 			transformSquare(n, 6, multiply,
-				func(i, j int) *Block { return blockAt(x, b*plane+i*row+j*4*Lanes) },
-				func(i, j int) *Block { return blockAt(v, b*step+(6*i+j)*ld) })
+				func(i, j int) *FloatBlock { return blockAtByteOffset(x, b*plane+i*row+j*4*Lanes) },
+				func(i, j int) *FloatBlock { return blockAtByteOffset(v, b*step+(6*i+j)*ld) })
 		}
 	}
 }
 
 func goWinogradNormInput(x, v, _, p *float32, row, plane, ld, step, blocks int) {
 	for b := range blocks {
-		var d Block
-		transformSquare(6, 6, multiplyByBT,
-			func(i, j int) *Block {
-				d = goNormalizeBlock(blockAt(x, b*plane+i*row+j*4*Lanes), BlocksAt(&blockAt(p, b*4*NormFloats)[0], 3))
+		var d FloatBlock
+		transformSquare(6, 6, multiplyByWinogradBT,
+			func(i, j int) *FloatBlock {
+				d = goNormalizeBlock(blockAtByteOffset(x, b*plane+i*row+j*4*Lanes), FloatBlocksAt(&blockAtByteOffset(p, b*4*NormConstantFloats)[0], 3))
 				return &d
 			},
-			func(i, j int) *Block { return blockAt(v, b*step+(6*i+j)*ld) })
+			func(i, j int) *FloatBlock { return blockAtByteOffset(v, b*step+(6*i+j)*ld) })
 	}
 }
 
 func goWinogradOutput(m, y, bias, _ *float32, ld, row, plane, biasStep, blocks int) {
 	for b := range blocks {
-		shift := blockAt(bias, b*biasStep)
-		transformSquare(6, 4, multiplyByAT,
-			func(i, j int) *Block { return blockAt(m, b*4*Lanes+(6*i+j)*ld) },
-			func(i, j int) *Block { return blockAt(y, b*plane+i*row+j*4*Lanes) })
+		shift := blockAtByteOffset(bias, b*biasStep)
+		transformSquare(6, 4, multiplyByWinogradAT,
+			func(i, j int) *FloatBlock { return blockAtByteOffset(m, b*4*Lanes+(6*i+j)*ld) },
+			func(i, j int) *FloatBlock { return blockAtByteOffset(y, b*plane+i*row+j*4*Lanes) })
 		for i := range 4 {
 			for j := range 4 {
-				to := blockAt(y, b*plane+i*row+j*4*Lanes)
+				to := blockAtByteOffset(y, b*plane+i*row+j*4*Lanes)
 				for l := range to {
 					to[l] += shift[l]
 				}
@@ -74,26 +74,26 @@ func goWinogradOutput(m, y, bias, _ *float32, ld, row, plane, biasStep, blocks i
 
 func goWinogradWeights(w, u, _ *float32, ld int) {
 	for c := range Lanes {
-		transformSquare(3, 6, multiplyByG,
-			func(i, j int) *Block { return blockAt(w, ((3*i+j)*Lanes+c)*4*Lanes) },
-			func(i, j int) *Block { return blockAt(u, (6*i+j)*ld+c*4*Lanes) })
+		transformSquare(3, 6, multiplyByWinogradG,
+			func(i, j int) *FloatBlock { return blockAtByteOffset(w, ((3*i+j)*Lanes+c)*4*Lanes) },
+			func(i, j int) *FloatBlock { return blockAtByteOffset(u, (6*i+j)*ld+c*4*Lanes) })
 	}
 }
 
 func goWinogradWeightGradient(d, dw, _ *float32, ld int) {
 	for c := range Lanes {
-		transformSquare(6, 3, multiplyByGT,
-			func(i, j int) *Block { return blockAt(d, (6*i+j)*ld+c*4*Lanes) },
-			func(i, j int) *Block { return blockAt(dw, ((3*i+j)*Lanes+c)*4*Lanes) })
+		transformSquare(6, 3, multiplyByWinogradGT,
+			func(i, j int) *FloatBlock { return blockAtByteOffset(d, (6*i+j)*ld+c*4*Lanes) },
+			func(i, j int) *FloatBlock { return blockAtByteOffset(dw, ((3*i+j)*Lanes+c)*4*Lanes) })
 	}
 }
 
 func goWinogradWeightPair(w, u, _ *float32, next, ld, row int) {
 	for half := range 2 {
 		for c := range Lanes {
-			transformSquare(3, 6, multiplyByG,
-				func(i, j int) *Block { return blockAt(w, half*next+((3*i+j)*Lanes+c)*4*Lanes) },
-				func(i, j int) *Block { return blockAt(u, (6*i+j)*ld+c*row+half*4*Lanes) })
+			transformSquare(3, 6, multiplyByWinogradG,
+				func(i, j int) *FloatBlock { return blockAtByteOffset(w, half*next+((3*i+j)*Lanes+c)*4*Lanes) },
+				func(i, j int) *FloatBlock { return blockAtByteOffset(u, (6*i+j)*ld+c*row+half*4*Lanes) })
 		}
 	}
 }
@@ -101,15 +101,15 @@ func goWinogradWeightPair(w, u, _ *float32, next, ld, row int) {
 func goWinogradWeightGradientPair(d, dw, _ *float32, next, ld, row int) {
 	for half := range 2 {
 		for c := range Lanes {
-			transformSquare(6, 3, multiplyByGT,
-				func(i, j int) *Block { return blockAt(d, (6*i+j)*ld+c*row+half*4*Lanes) },
-				func(i, j int) *Block { return blockAt(dw, half*next+((3*i+j)*Lanes+c)*4*Lanes) })
+			transformSquare(6, 3, multiplyByWinogradGT,
+				func(i, j int) *FloatBlock { return blockAtByteOffset(d, (6*i+j)*ld+c*row+half*4*Lanes) },
+				func(i, j int) *FloatBlock { return blockAtByteOffset(dw, half*next+((3*i+j)*Lanes+c)*4*Lanes) })
 		}
 	}
 }
 
-// multiplyByBT multiplies by Bᵀ, which transforms inputs.
-func multiplyByBT(d, to *[6]Block) {
+// multiplyByWinogradBT multiplies by Bᵀ, which transforms inputs.
+func multiplyByWinogradBT(d, to *[6]FloatBlock) {
 	for l := range Lanes {
 		d0, d1, d2, d3, d4, d5 := d[0][l], d[1][l], d[2][l], d[3][l], d[4][l], d[5][l]
 		to[0][l] = 4*d0 - 5*d2 + d4
@@ -121,8 +121,8 @@ func multiplyByBT(d, to *[6]Block) {
 	}
 }
 
-// multiplyByA multiplies by A, which transforms gradients of outputs.
-func multiplyByA(d, to *[6]Block) {
+// multiplyByWinogradA multiplies by A, which transforms gradients of outputs.
+func multiplyByWinogradA(d, to *[6]FloatBlock) {
 	for l := range Lanes {
 		d0, d1, d2, d3 := d[0][l], d[1][l], d[2][l], d[3][l]
 		to[0][l], to[5][l] = d0, d3
@@ -133,8 +133,8 @@ func multiplyByA(d, to *[6]Block) {
 	}
 }
 
-// multiplyByAT multiplies by Aᵀ, which transforms sums of products to outputs.
-func multiplyByAT(d, to *[6]Block) {
+// multiplyByWinogradAT multiplies by Aᵀ, which transforms sums of products to outputs.
+func multiplyByWinogradAT(d, to *[6]FloatBlock) {
 	for l := range Lanes {
 		p, q, r, t := d[1][l]+d[2][l], d[1][l]-d[2][l], d[3][l]+d[4][l], d[3][l]-d[4][l]
 		to[0][l] = d[0][l] + p + r
@@ -144,8 +144,8 @@ func multiplyByAT(d, to *[6]Block) {
 	}
 }
 
-// multiplyByG multiplies by G, which transforms weights.
-func multiplyByG(d, to *[6]Block) {
+// multiplyByWinogradG multiplies by G, which transforms weights.
+func multiplyByWinogradG(d, to *[6]FloatBlock) {
 	for l := range Lanes {
 		d0, d1, d2 := d[0][l], d[1][l], d[2][l]
 		to[0][l], to[5][l] = d0/4, d2
@@ -156,8 +156,8 @@ func multiplyByG(d, to *[6]Block) {
 	}
 }
 
-// multiplyByGT multiplies by Gᵀ, which transforms sums of products to gradients of weights.
-func multiplyByGT(d, to *[6]Block) {
+// multiplyByWinogradGT multiplies by Gᵀ, which transforms sums of products to gradients of weights.
+func multiplyByWinogradGT(d, to *[6]FloatBlock) {
 	for l := range Lanes {
 		p, q, r, t := d[1][l]+d[2][l], d[2][l]-d[1][l], d[3][l]+d[4][l], d[3][l]-d[4][l]
 		to[0][l] = d[0][l]/4 - p/6 + r/24

@@ -10,7 +10,7 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-func (x *Builder) buildGlobalAverage(c Operation) ([]threads.Task, error) {
+func (x *Builder) buildGlobalAveragePool(c Operation) ([]threads.Task, error) {
 	maps, means := c.Inputs[0], c.Outputs[0]
 	if c.Op == plan.OpGlobalAvgPoolBackward {
 		maps, means = c.Outputs[0], c.Inputs[0]
@@ -18,17 +18,17 @@ func (x *Builder) buildGlobalAverage(c Operation) ([]threads.Task, error) {
 	if maps.Layout != tensor.ActivationLayout || means.Layout != tensor.ActivationLayout || !slices.Equal(means.Logical, maps.Shape[:2]) {
 		return nil, c.errorf("want an activation [n,c,…] and its means [n,c]")
 	}
-	channels, pixels := tensor.ChannelBlocks(maps.Shape[1]), maps.PlaneFloats()/lanes
+	channels, pixels := tensor.ChannelBlockCount(maps.Shape[1]), maps.PlaneFloats()/lanes
 	scale := 1 / float64(pixels)
 	k := x.Set
 	if c.Op == plan.OpGlobalAvgPool {
 		return []threads.Task{{Items: maps.Shape[0] * channels, Run: func(_ *threads.Worker, lo, hi int) {
-			var part kernel.Block
+			var part kernel.FloatBlock
 			for i := lo; i < hi; i++ {
-				from, _ := maps.Block(i/channels, i%channels)
+				from, _ := maps.ChannelBlock(i/channels, i%channels)
 				var sum [lanes]float64
-				for at := 0; at < pixels; at += workspace.MaxChunkPixels {
-					k.Sums(&from[at*lanes], min(workspace.MaxChunkPixels, pixels-at), &part[0])
+				for at := 0; at < pixels; at += workspace.MaxFloat32SumPixels {
+					k.Sums(&from[at*lanes], min(workspace.MaxFloat32SumPixels, pixels-at), &part[0])
 					for l, v := range part {
 						sum[l] += float64(v)
 					}
@@ -41,12 +41,12 @@ func (x *Builder) buildGlobalAverage(c Operation) ([]threads.Task, error) {
 	}
 	return []threads.Task{{Items: maps.Shape[0] * channels, Run: func(_ *threads.Worker, lo, hi int) {
 		for i := lo; i < hi; i++ {
-			to, _ := maps.Block(i/channels, i%channels)
-			var v kernel.Block
+			to, _ := maps.ChannelBlock(i/channels, i%channels)
+			var v kernel.FloatBlock
 			for l := range v {
 				v[l] = float32(float64(means.Data[i*lanes+l]) * scale)
 			}
-			all := kernel.BlocksAt(&to[0], pixels)
+			all := kernel.FloatBlocksAt(&to[0], pixels)
 			for p := range all {
 				all[p] = v
 			}
@@ -59,14 +59,14 @@ func (x *Builder) buildAveragePool(c Operation) ([]threads.Task, error) {
 	if c.Op == plan.OpAvgPoolBackward {
 		in, y = c.Outputs[0], c.Inputs[0]
 	}
-	window, stride, pad, err := checkPooling(c, in, y)
+	window, stride, pad, err := resolvePoolingGeometry(c, in, y)
 	if err != nil {
 		return nil, err
 	}
 	if pad != [3]int{} {
 		return nil, c.errorf("pad is %v: average pooling does not support padding", c.Attr.Pad)
 	}
-	channels := tensor.ChannelBlocks(in.Shape[1])
+	channels := tensor.ChannelBlockCount(in.Shape[1])
 	scale := 1 / float32(window[0]*window[1]*window[2])
 	// eachElement calls f for each element of each window, with the pixel of the output (the
 	// number of the window) and the pixel of the input (at).
@@ -90,9 +90,9 @@ func (x *Builder) buildAveragePool(c Operation) ([]threads.Task, error) {
 	}
 	return []threads.Task{{Items: in.Shape[0] * channels, Run: func(_ *threads.Worker, lo, hi int) {
 		for i := lo; i < hi; i++ {
-			from, _ := in.Block(i/channels, i%channels)
-			means, _ := y.Block(i/channels, i%channels)
-			maps, small := kernel.BlocksAt(&from[0], in.PlaneFloats()/lanes), kernel.BlocksAt(&means[0], y.PlaneFloats()/lanes)
+			from, _ := in.ChannelBlock(i/channels, i%channels)
+			means, _ := y.ChannelBlock(i/channels, i%channels)
+			maps, small := kernel.FloatBlocksAt(&from[0], in.PlaneFloats()/lanes), kernel.FloatBlocksAt(&means[0], y.PlaneFloats()/lanes)
 			if c.Op == plan.OpAvgPool {
 				clear(means[:y.PlaneFloats()])
 				eachElement(func(pixel, at int) {
@@ -130,12 +130,12 @@ func (x *Builder) buildPadding(c Operation) ([]threads.Task, error) {
 	if !fits {
 		return nil, c.errorf("the shapes do not match a padding of %v before and %v after", c.Attr.Pad, c.Attr.PadEnd)
 	}
-	channels := tensor.ChannelBlocks(small.Shape[1])
+	channels := tensor.ChannelBlockCount(small.Shape[1])
 	row, outRow := small.Space[2]*lanes, large.Space[2]*lanes
 	return []threads.Task{{Items: small.Shape[0] * channels, Run: func(_ *threads.Worker, lo, hi int) {
 		for i := lo; i < hi; i++ {
-			inner, _ := small.Block(i/channels, i%channels)
-			outer, _ := large.Block(i/channels, i%channels)
+			inner, _ := small.ChannelBlock(i/channels, i%channels)
+			outer, _ := large.ChannelBlock(i/channels, i%channels)
 			if c.Op == plan.OpPad {
 				clear(outer[:large.PlaneFloats()])
 			}

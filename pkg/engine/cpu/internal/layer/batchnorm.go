@@ -15,9 +15,9 @@ import (
 // previous operation computes them, otherwise it computes its own. Outside training it uses
 // running or saved statistics. If the output is not stored, the tasks only compute the
 // constants with which the readers of the output normalize the input.
-func (x *Builder) buildBatchNorm(c Operation, s *workspace.Statistics) ([]threads.Task, error) {
+func (x *Builder) buildBatchNorm(c Operation, s *workspace.ChannelStatistics) ([]threads.Task, error) {
 	in, gamma, beta, mean, variance, y := c.Inputs[0], c.Inputs[1], c.Inputs[2], c.Inputs[3], c.Inputs[4], c.Outputs[0]
-	if err := checkNormOperands(c, y, []tensor.Operand{gamma, beta, mean, variance}); err != nil {
+	if err := checkBatchNormOperands(c, y, []tensor.Operand{gamma, beta, mean, variance}); err != nil {
 		return nil, err
 	}
 	cut := newPlaneChunks(in)
@@ -25,14 +25,14 @@ func (x *Builder) buildBatchNorm(c Operation, s *workspace.Statistics) ([]thread
 	norm := c.Norm
 	stored := norm == nil
 	if stored {
-		norm = make([]float32, cut.channels*kernel.NormFloats)
+		norm = make([]float32, cut.channels*kernel.NormConstantFloats)
 	}
 	if c.Attr.Training {
 		savedMean, savedInv := c.Outputs[1], c.Outputs[2]
 		if !savedMean.IsAbsentOrVector(in.Shape[1]) || !savedInv.IsAbsentOrVector(in.Shape[1]) {
 			return nil, c.errorf("the saved mean and 1/√(var+ε) must have shape [%d]", in.Shape[1])
 		}
-		all = x.newStatisticsTasks(c, s, cut, norm)
+		all = x.newNormStatisticsTasks(c, s, cut, norm)
 	} else {
 		all = append(all, threads.Task{Items: 1, Run: func(*threads.Worker, int, int) {
 			for j := range in.Shape[1] {
@@ -49,36 +49,36 @@ func (x *Builder) buildBatchNorm(c Operation, s *workspace.Statistics) ([]thread
 	}
 	return append(all, cut.newChunkTask(func(i int) {
 		n, channel, first, pixels := cut.chunkAt(i)
-		from, _ := in.Block(n, channel)
-		to, _ := y.Block(n, channel)
-		x.Set.Normalize(&from[first], &to[first], &norm[channel*kernel.NormFloats], pixels)
+		from, _ := in.ChannelBlock(n, channel)
+		to, _ := y.ChannelBlock(n, channel)
+		x.Set.Normalize(&from[first], &to[first], &norm[channel*kernel.NormConstantFloats], pixels)
 	})), nil
 }
 
-// newStatisticsTasks returns the tasks that compute the statistics of a batch norm's input; if
+// newNormStatisticsTasks returns the tasks that compute the statistics of a batch norm's input; if
 // s is not nil, the previous operation computes them. The tasks then write the saved mean and
 // 1/√(var+ε), the running statistics, and the constants norm for Set.Normalize.
-func (x *Builder) newStatisticsTasks(c Operation, s *workspace.Statistics, cut planeChunks, norm []float32) []threads.Task {
+func (x *Builder) newNormStatisticsTasks(c Operation, s *workspace.ChannelStatistics, cut planeChunks, norm []float32) []threads.Task {
 	in := c.Inputs[0]
 	own := s == nil
 	if own {
 		s = cut.newStatistics()
-		x.ReserveStatistics(s.Size())
+		x.ReserveStatistics(s.PartialSumFloats())
 	}
-	m := x.newStatisticsReduction(c, s, norm)
+	m := x.newNormStatisticsReduction(c, s, norm)
 	if !own {
 		return x.newReductionTasks(m)
 	}
-	images := cut.imagesPerPart()
+	images := cut.imagesPerStatisticsPart()
 	compute := func(part, channel int) {
-		n, at := part/cut.perPlane*images, part%cut.perPlane*workspace.MaxChunkPixels*lanes
+		n, at := part/cut.perPlane*images, part%cut.perPlane*workspace.MaxFloat32SumPixels*lanes
 		for i := n; i < min(n+images, cut.images); i++ {
-			from, _ := in.Block(i, channel)
-			to := x.Partial[s.PartOffset(part, channel):]
+			from, _ := in.ChannelBlock(i, channel)
+			to := x.Partial[s.PartSumsOffset(part, channel):]
 			if i == n {
-				to = s.BeginPart(x.Partial, part, channel, from[at:])
+				to = s.BeginPartSums(x.Partial, part, channel, from[at:])
 			}
-			x.Set.Deviations(&from[at], min(workspace.MaxChunkPixels, cut.pixels-at/lanes), &to[0])
+			x.Set.Deviations(&from[at], min(workspace.MaxFloat32SumPixels, cut.pixels-at/lanes), &to[0])
 		}
 	}
 	parts := len(s.Pixels)
@@ -100,11 +100,11 @@ func (x *Builder) newStatisticsTasks(c Operation, s *workspace.Statistics, cut p
 	}}}, x.newReductionTasks(m)...)
 }
 
-// normReduction computes the results of a batch norm, or of its gradient, from sums over parts
+// batchNormReduction computes the results of a batch norm, or of its gradient, from sums over parts
 // of the pixels. merge adds up the sums of a channel block and writes the totals to
 // Workspace.Moments; finish reads them. If sync is set, exchange is called in between and adds
 // the sums of the other workers.
-type normReduction struct {
+type batchNormReduction struct {
 	layer    string
 	sync     bool
 	channels int // in blocks
@@ -113,23 +113,23 @@ type normReduction struct {
 	finish   func(channel int)
 }
 
-func (m *normReduction) mergeAndFinish(lo, hi int) {
+func (m *batchNormReduction) mergeAndFinish(lo, hi int) {
 	for channel := lo; channel < hi; channel++ {
 		m.merge(channel)
 		m.finish(channel)
 	}
 }
 
-func (x *Builder) newStatisticsReduction(c Operation, s *workspace.Statistics, norm []float32) normReduction {
+func (x *Builder) newNormStatisticsReduction(c Operation, s *workspace.ChannelStatistics, norm []float32) batchNormReduction {
 	in, gamma, beta, mean, variance, savedMean, savedInv := c.Inputs[0], c.Inputs[1], c.Inputs[2], c.Inputs[3], c.Inputs[4], c.Outputs[1], c.Outputs[2]
 	channels, all := in.Shape[1], s.Channels*lanes
-	x.ReserveMoments(2 * all)
+	x.ReserveNormMoments(2 * all)
 	own := float64(in.Shape[0] * in.Shape[2] * in.Shape[3])
 	total := own
-	return normReduction{
+	return batchNormReduction{
 		layer: c.Name, sync: c.Attr.Sync, channels: s.Channels,
 		merge: func(b int) {
-			m, m2 := s.MergeParts(x.Partial, b)
+			m, m2 := s.MergePartSums(x.Partial, b)
 			copy(x.Moments[b*lanes:], m[:])
 			copy(x.Moments[all+b*lanes:], m2[:])
 		},
@@ -159,7 +159,7 @@ func (x *Builder) newStatisticsReduction(c Operation, s *workspace.Statistics, n
 
 // newReductionTasks returns the tasks that run m for all channel blocks. One thread runs them,
 // because waking the others would take longer.
-func (x *Builder) newReductionTasks(m normReduction) []threads.Task {
+func (x *Builder) newReductionTasks(m batchNormReduction) []threads.Task {
 	if !m.sync {
 		return []threads.Task{{Items: 1, Run: func(*threads.Worker, int, int) {
 			m.mergeAndFinish(0, m.channels)
@@ -181,11 +181,11 @@ func (x *Builder) newReductionTasks(m normReduction) []threads.Task {
 	}}, forEach(m.finish)}
 }
 
-// checkNormOperands checks that activation has the shape of the first input and that
+// checkBatchNormOperands checks that activation has the shape of the first input and that
 // vectors have one element per channel.
-func checkNormOperands(c Operation, activation tensor.Operand, vectors []tensor.Operand) error {
+func checkBatchNormOperands(c Operation, activation tensor.Operand, vectors []tensor.Operand) error {
 	s := c.Inputs[0].Shape
-	if c.Inputs[0].Layout != tensor.ActivationLayout || !activation.IsActivation(s[0], s[1], s[2], s[3]) {
+	if c.Inputs[0].Layout != tensor.ActivationLayout || !activation.HasActivationShape(s[0], s[1], s[2], s[3]) {
 		return c.errorf("want activations [n,c,h,w] of the same shape")
 	}
 	for _, v := range vectors {
@@ -206,21 +206,21 @@ func checkNormOperands(c Operation, activation tensor.Operand, vectors []tensor.
 func (x *Builder) buildBatchNormGradient(c Operation) ([]threads.Task, error) {
 	in, gamma, mean, inv, dy, y, beta := c.Inputs[0], c.Inputs[1], c.Inputs[2], c.Inputs[3], c.Inputs[4], c.Inputs[5], c.Inputs[6]
 	dx, dgamma, dbeta := c.Outputs[0], c.Outputs[1], c.Outputs[2]
-	if err := checkNormOperands(c, dy, []tensor.Operand{gamma, mean, inv}); err != nil {
+	if err := checkBatchNormOperands(c, dy, []tensor.Operand{gamma, mean, inv}); err != nil {
 		return nil, err
 	}
 	s := in.Shape
 	if !dgamma.IsAbsentOrVector(s[1]) || !dbeta.IsAbsentOrVector(s[1]) {
 		return nil, c.errorf("the gradients of scale and shift must have shape [%d]", s[1])
 	}
-	if (dx.IsPresent() && !dx.IsActivation(s[0], s[1], s[2], s[3])) || (c.Attr.ReLU && (!y.IsPresent() || !y.IsActivation(s[0], s[1], s[2], s[3]))) {
+	if (dx.IsPresent() && !dx.HasActivationShape(s[0], s[1], s[2], s[3])) || (c.Attr.ReLU && (!y.IsPresent() || !y.HasActivationShape(s[0], s[1], s[2], s[3]))) {
 		return nil, c.errorf("dx must have the shape of x, and so must y if a ReLU is fused in")
 	}
 	if c.Attr.ReLU && (!beta.IsPresent() || !beta.IsVector(s[1])) {
 		return nil, c.errorf("with a fused ReLU this engine also needs the shift, of shape [%d]", s[1])
 	}
 	cut := newPlaneChunks(in)
-	norm, params := make([]float32, cut.channels*kernel.NormFloats), make([]float32, cut.channels*kernel.NormGradFloats)
+	norm, params := make([]float32, cut.channels*kernel.NormConstantFloats), make([]float32, cut.channels*kernel.NormGradConstantFloats)
 	setConstants := func(lo, hi int) {
 		for j := lo * lanes; j < min(hi*lanes, s[1]); j++ {
 			if c.Attr.ReLU {
@@ -231,21 +231,21 @@ func (x *Builder) buildBatchNormGradient(c Operation) ([]threads.Task, error) {
 		}
 	}
 	k := x.Set
-	x.ReserveShared(cut.count() * 2 * lanes)
+	x.ReserveSharedScratch(cut.count() * 2 * lanes)
 	computeSums := func(i int) {
 		n, channel, first, pixels := cut.chunkAt(i)
-		from, _ := in.Block(n, channel)
-		g, _ := dy.Block(n, channel)
-		k.NormSums(&from[first], &g[first], &norm[channel*kernel.NormFloats], &mean.Data[channel*lanes], &x.Shared[i*2*lanes], pixels)
+		from, _ := in.ChannelBlock(n, channel)
+		g, _ := dy.ChannelBlock(n, channel)
+		k.NormSums(&from[first], &g[first], &norm[channel*kernel.NormConstantFloats], &mean.Data[channel*lanes], &x.Shared[i*2*lanes], pixels)
 	}
 	computeGradient := func(i int) {
 		n, channel, first, pixels := cut.chunkAt(i)
-		from, _ := in.Block(n, channel)
-		g, _ := dy.Block(n, channel)
-		to, _ := dx.Block(n, channel)
-		k.NormGrad(&from[first], &g[first], &to[first], &norm[channel*kernel.NormFloats], &params[channel*kernel.NormGradFloats], pixels)
+		from, _ := in.ChannelBlock(n, channel)
+		g, _ := dy.ChannelBlock(n, channel)
+		to, _ := dx.ChannelBlock(n, channel)
+		k.NormGrad(&from[first], &g[first], &to[first], &norm[channel*kernel.NormConstantFloats], &params[channel*kernel.NormGradConstantFloats], pixels)
 	}
-	m := x.newGradientReduction(c, cut, params)
+	m := x.newNormGradientReduction(c, cut, params)
 	task, ok := cut.newChannelTask(x.Threads, func(lo, hi int) {
 		setConstants(lo, hi)
 		cut.forEachChunk(lo, hi, computeSums)
@@ -265,15 +265,15 @@ func (x *Builder) buildBatchNormGradient(c Operation) ([]threads.Task, error) {
 	return all, nil
 }
 
-// newGradientReduction computes dγ and dβ from the sums over chunks. From dγ and dβ it computes
+// newNormGradientReduction computes dγ and dβ from the sums over chunks. From dγ and dβ it computes
 // params, the constants for kernel.Set.NormGrad.
-func (x *Builder) newGradientReduction(c Operation, cut planeChunks, params []float32) normReduction {
+func (x *Builder) newNormGradientReduction(c Operation, cut planeChunks, params []float32) batchNormReduction {
 	gamma, mean, inv, dgamma, dbeta := c.Inputs[1], c.Inputs[2], c.Inputs[3], c.Outputs[1], c.Outputs[2]
 	channels, all := c.Inputs[0].Shape[1], cut.channels*lanes
-	x.ReserveMoments(2 * all)
+	x.ReserveNormMoments(2 * all)
 	own := float64(cut.images * cut.pixels)
 	total := own
-	return normReduction{
+	return batchNormReduction{
 		layer: c.Name, sync: c.Attr.Sync && c.Outputs[0].IsPresent(), channels: cut.channels,
 		merge: func(b int) {
 			sum, dot := sumChunkPairs(cut, b, x.Shared)
@@ -294,7 +294,7 @@ func (x *Builder) newGradientReduction(c Operation, cut planeChunks, params []fl
 		},
 		finish: func(b int) {
 			for j := b * lanes; j < min((b+1)*lanes, channels); j++ {
-				p, l := params[b*kernel.NormGradFloats:], j%lanes
+				p, l := params[b*kernel.NormGradConstantFloats:], j%lanes
 				inverse := float64(inv.Data[j])
 				a := float64(gamma.Data[j]) * inverse
 				p[l], p[lanes+l], p[2*lanes+l], p[3*lanes+l] = float32(a), float32(-a*inverse*x.Moments[j]/total), mean.Data[j], float32(-a*x.Moments[all+j]/total)
@@ -310,10 +310,10 @@ func (x *Builder) buildBiasGradient(c Operation) ([]threads.Task, error) {
 		return nil, c.errorf("want dy [n,k,h,w] and a result [k]")
 	}
 	cut := newPlaneChunks(dy)
-	x.ReserveShared(cut.count() * 2 * lanes)
+	x.ReserveSharedScratch(cut.count() * 2 * lanes)
 	computeSums := func(i int) {
 		n, channel, first, pixels := cut.chunkAt(i)
-		g, _ := dy.Block(n, channel)
+		g, _ := dy.ChannelBlock(n, channel)
 		x.Set.Sums(&g[first], pixels, &x.Shared[i*2*lanes])
 	}
 	merge := func(lo, hi int) {

@@ -15,8 +15,8 @@ type Builder struct {
 	*workspace.Workspace
 	norms       *SyncNormState
 	convolution string
-	statistics  *workspace.Statistics // of the output of the previous operation; nil if it computes none
-	pixelLoss   *pixelLoss            // of the forward pass, whose sums the gradient needs; nil if there is none
+	statistics  *workspace.ChannelStatistics // of the output of the previous operation; nil if it computes none
+	pixelLoss   *pixelLoss                   // of the forward pass, whose sums the gradient needs; nil if there is none
 	// products counts the convolutions, fully connected layers and their gradients, and rounded
 	// those among them whose operands are rounded to bfloat16.
 	products, rounded int
@@ -63,7 +63,7 @@ func (x *Builder) BuildTasks(c Operation) ([]threads.Task, error) {
 	case plan.OpConcat:
 		return x.buildConcat(c)
 	case plan.OpSlice:
-		return x.buildSlice(c)
+		return x.buildChannelSlice(c)
 	case plan.OpBCEWithLogits:
 		return x.buildBCE(c)
 	case plan.OpBCEWithLogitsBackward:
@@ -75,19 +75,19 @@ func (x *Builder) BuildTasks(c Operation) ([]threads.Task, error) {
 	case plan.OpReshape:
 		return x.buildReshape(c)
 	case plan.OpGlobalAvgPool, plan.OpGlobalAvgPoolBackward:
-		return x.buildGlobalAverage(c)
+		return x.buildGlobalAveragePool(c)
 	case plan.OpAvgPool, plan.OpAvgPoolBackward:
 		return x.buildAveragePool(c)
 	case plan.OpPad, plan.OpPadBackward:
 		return x.buildPadding(c)
 	case plan.OpSoftmaxCrossEntropy, plan.OpSoftmaxCrossEntropyBackward:
-		return x.buildSoftmax(c)
+		return x.buildSoftmaxCrossEntropy(c)
 	case plan.OpDiceBCE, plan.OpDiceBCEBackward:
 		return x.buildDiceBCE(c)
 	case plan.OpPixelCrossEntropy, plan.OpPixelCrossEntropyBackward:
 		return x.buildPixelLoss(c)
 	case plan.OpL1, plan.OpL1Backward:
-		return x.buildL1(c)
+		return x.buildL1Loss(c)
 	}
 	return nil, c.errorf("this engine does not support the operation")
 }

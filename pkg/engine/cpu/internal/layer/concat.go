@@ -35,8 +35,8 @@ func clearPadding(dst []float32, channels, pixels int) {
 func (x *Builder) buildConcat(c Operation) ([]threads.Task, error) {
 	a, b, y := c.Inputs[0], c.Inputs[1], c.Outputs[0]
 	if a.Layout != tensor.ActivationLayout || b.Layout != tensor.ActivationLayout ||
-		!y.IsActivation(a.Shape[0], a.Shape[1]+b.Shape[1], a.Shape[2], a.Shape[3]) ||
-		!y.IsActivation(b.Shape[0], a.Shape[1]+b.Shape[1], b.Shape[2], b.Shape[3]) {
+		!y.HasActivationShape(a.Shape[0], a.Shape[1]+b.Shape[1], a.Shape[2], a.Shape[3]) ||
+		!y.HasActivationShape(b.Shape[0], a.Shape[1]+b.Shape[1], b.Shape[2], b.Shape[3]) {
 		return nil, c.errorf("want activations that differ only in their numbers of channels, and a result with the sum of these numbers")
 	}
 	if c.Fused {
@@ -53,13 +53,13 @@ func (x *Builder) buildConcat(c Operation) ([]threads.Task, error) {
 	}}}, nil
 }
 
-func (x *Builder) buildSlice(c Operation) ([]threads.Task, error) {
+func (x *Builder) buildChannelSlice(c Operation) ([]threads.Task, error) {
 	in, y := c.Inputs[0], c.Outputs[0]
 	if in.Layout == tensor.WeightLayout && c.Attr.Offset == 0 {
 		return x.buildReshape(c)
 	}
 	if in.Layout != tensor.ActivationLayout || y.Layout != tensor.ActivationLayout ||
-		!y.IsActivation(in.Shape[0], y.Shape[1], in.Shape[2], in.Shape[3]) ||
+		!y.HasActivationShape(in.Shape[0], y.Shape[1], in.Shape[2], in.Shape[3]) ||
 		c.Attr.Offset < 0 || c.Attr.Offset+y.Shape[1] > in.Shape[1] {
 		return nil, c.errorf("channels %d to %d are not all in the activation, or the shapes differ otherwise", c.Attr.Offset, c.Attr.Offset+y.Shape[min(1, len(y.Shape)-1)]-1)
 	}
@@ -77,6 +77,6 @@ func (x *Builder) buildSlice(c Operation) ([]threads.Task, error) {
 }
 
 func imageData(o tensor.Operand, n int) []float32 {
-	size := tensor.ChannelBlocks(o.Shape[1]) * o.Shape[2] * o.Shape[3] * lanes
+	size := tensor.ChannelBlockCount(o.Shape[1]) * o.Shape[2] * o.Shape[3] * lanes
 	return o.Data[n*size:][:size]
 }

@@ -97,7 +97,7 @@ func convSizesMatch(large, small, kernel, stride, pad int, transposed bool) bool
 
 func (x *Builder) buildConvTasks(c Operation, conv interface {
 	Tasks() []threads.Task
-	EnableStatistics() *workspace.Statistics
+	EnableStatistics() *workspace.ChannelStatistics
 },
 ) []threads.Task {
 	if c.NeedsStatistics {

@@ -34,7 +34,7 @@ func (x *Builder) buildDiceBCE(c Operation) ([]threads.Task, error) {
 	if !slices.Equal(z.Logical, t.Logical) || z.Layout != tensor.ActivationLayout || t.Layout != tensor.ActivationLayout {
 		return nil, c.errorf("want logits and targets [n,c,…] of the same shape")
 	}
-	d := &diceLoss{ws: x.Workspace, z: z, t: t, weight: c.Attr.DiceWeight, elements: newElementRuns(z), zeros: kernel.NewAlignedFloats(maxRunElements)}
+	d := &diceLoss{ws: x.Workspace, z: z, t: t, weight: c.Attr.DiceWeight, elements: newElementRuns(z), zeros: kernel.NewAlignedFloats(maxElementsPerRun)}
 	d.perMap = len(d.elements.runs) / (z.Shape[0] * z.Shape[1])
 	d.sums = make([]diceSums, len(d.elements.runs))
 	x.ReserveScratch(runScratchFloats + lanes)
@@ -50,7 +50,7 @@ func (x *Builder) buildDiceBCE(c Operation) ([]threads.Task, error) {
 	if !dloss.IsVector(1) || !slices.Equal(dz.Logical, z.Logical) || dz.Layout != tensor.ActivationLayout {
 		return nil, c.errorf("want a gradient of the loss of shape [1] and a result with the shape of the logits")
 	}
-	size := z.Layout.Size(z.Shape)
+	size := z.Layout.FloatCount(z.Shape)
 	return []threads.Task{add, {Items: tensor.CeilDiv(size, workspace.TaskItemFloats), Run: func(_ *threads.Worker, lo, hi int) {
 		clear(dz.Data[lo*workspace.TaskItemFloats : min(size, hi*workspace.TaskItemFloats)]) // padding
 	}}, {Items: len(d.elements.runs), Run: func(w *threads.Worker, lo, hi int) {
@@ -63,7 +63,7 @@ func (x *Builder) buildDiceBCE(c Operation) ([]threads.Task, error) {
 // computeProbabilities returns the logits and targets of run i and the probabilities p =
 // σ(logits). All three are in the worker's scratch memory.
 func (d *diceLoss) computeProbabilities(w *threads.Worker, i int) (logits, targets, p []float32) {
-	logits, targets, p = w.Scratch[:maxRunElements], w.Scratch[maxRunElements:2*maxRunElements], w.Scratch[2*maxRunElements:runScratchFloats]
+	logits, targets, p = w.Scratch[:maxElementsPerRun], w.Scratch[maxElementsPerRun:2*maxElementsPerRun], w.Scratch[2*maxElementsPerRun:runScratchFloats]
 	one := w.Scratch[runScratchFloats:]
 	one[0] = 1
 	d.elements.gatherRun(logits, d.z, i, zeroLossLogit)

@@ -54,12 +54,12 @@ func (x *Builder) buildReshape(c Operation) ([]threads.Task, error) {
 		return nil, c.errorf("want tensors with the same number of elements; weights can only be copied to the same shape")
 	}
 	if in.Layout == y.Layout && slices.Equal(in.Logical, y.Logical) {
-		n := y.Layout.Size(y.Shape)
+		n := y.Layout.FloatCount(y.Shape)
 		return []threads.Task{{Items: tensor.CeilDiv(n, workspace.TaskItemFloats), Run: func(_ *threads.Worker, lo, hi int) {
 			copy(y.Data[lo*workspace.TaskItemFloats:min(n, hi*workspace.TaskItemFloats)], in.Data[lo*workspace.TaskItemFloats:])
 		}}}, nil
 	}
-	x.ReserveShared(in.Elements())
+	x.ReserveSharedScratch(in.Elements())
 	return []threads.Task{{Items: 1, Run: func(*threads.Worker, int, int) {
 		tensor.Unpack(in.Layout, in.Shape, x.Shared[:in.Elements()], in.Data)
 		clear(y.Data) // padding

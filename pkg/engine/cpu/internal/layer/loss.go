@@ -17,14 +17,14 @@ type elementRuns struct {
 
 type elementRun struct{ offset, count int }
 
-const maxRunElements = 4096
+const maxElementsPerRun = 4096
 
 func newElementRuns(o tensor.Operand) elementRuns {
 	var e elementRuns
-	o.Layout.ForEachRun(o.Shape, func(_, at, count, stride int) {
+	o.Layout.ForEachStridedRun(o.Shape, func(_, at, count, stride int) {
 		e.stride = stride
-		for done := 0; done < count; done += maxRunElements {
-			e.runs = append(e.runs, elementRun{at + done*stride, min(maxRunElements, count-done)})
+		for done := 0; done < count; done += maxElementsPerRun {
+			e.runs = append(e.runs, elementRun{at + done*stride, min(maxElementsPerRun, count-done)})
 		}
 	})
 	return e
@@ -32,7 +32,7 @@ func newElementRuns(o tensor.Operand) elementRuns {
 
 // runScratchFloats is the size of the scratch memory that a worker needs for one run, in
 // floats: for logits, for targets, and for probabilities or gradients.
-const runScratchFloats = 3 * maxRunElements
+const runScratchFloats = 3 * maxElementsPerRun
 
 // gatherRun copies run i of o to dst, and fills dst up to a multiple of eight elements with the
 // value fill.
@@ -64,7 +64,7 @@ func (x *Builder) buildBCE(c Operation) ([]threads.Task, error) {
 	parts := make([]float64, len(e.runs))
 	x.ReserveScratch(runScratchFloats)
 	return []threads.Task{{Items: len(e.runs), Run: func(w *threads.Worker, lo, hi int) {
-		logits, targets, out := w.Scratch[:maxRunElements], w.Scratch[maxRunElements:], w.Scratch[2*maxRunElements:]
+		logits, targets, out := w.Scratch[:maxElementsPerRun], w.Scratch[maxElementsPerRun:], w.Scratch[2*maxElementsPerRun:]
 		for i := lo; i < hi; i++ {
 			e.gatherRun(logits, z, i, zeroLossLogit)
 			e.gatherRun(targets, t, i, 0)
@@ -91,12 +91,12 @@ func (x *Builder) buildBCEGradient(c Operation) ([]threads.Task, error) {
 		return nil, c.errorf("want logits and targets of the same shape, a gradient of the loss of shape [1], and a result with the shape of the logits")
 	}
 	e := newElementRuns(z)
-	size := z.Layout.Size(z.Shape)
+	size := z.Layout.FloatCount(z.Shape)
 	x.ReserveScratch(runScratchFloats + lanes)
 	return []threads.Task{{Items: tensor.CeilDiv(size, workspace.TaskItemFloats), Run: func(_ *threads.Worker, lo, hi int) {
 		clear(dz.Data[lo*workspace.TaskItemFloats : min(size, hi*workspace.TaskItemFloats)]) // padding
 	}}, {Items: len(e.runs), Run: func(w *threads.Worker, lo, hi int) {
-		logits, targets, grads := w.Scratch[:maxRunElements], w.Scratch[maxRunElements:], w.Scratch[2*maxRunElements:runScratchFloats]
+		logits, targets, grads := w.Scratch[:maxElementsPerRun], w.Scratch[maxElementsPerRun:], w.Scratch[2*maxElementsPerRun:runScratchFloats]
 		scale := w.Scratch[runScratchFloats:]
 		scale[0] = float32(float64(dloss.Data[0]) / float64(z.Elements()))
 		for i := lo; i < hi; i++ {

@@ -16,7 +16,7 @@ import (
 type pixelLoss struct {
 	ws        *workspace.Workspace
 	z, t      tensor.Operand
-	attr      plan.Attr
+	attr      plan.KernelAttr
 	classes   int
 	area      int            // pixels of a sample
 	runPixels int            // pixels of a run, except for the last run of a sample
@@ -84,9 +84,9 @@ func (x *Builder) buildPixelLoss(c Operation) ([]threads.Task, error) {
 
 // newPixelLoss returns a pixelLoss of logits z and targets t, and reserves its scratch memory
 // in w.
-func newPixelLoss(w *workspace.Workspace, z, t tensor.Operand, a plan.Attr) *pixelLoss {
+func newPixelLoss(w *workspace.Workspace, z, t tensor.Operand, a plan.KernelAttr) *pixelLoss {
 	l := &pixelLoss{ws: w, z: z, t: t, attr: a, classes: z.Logical[1], area: z.Shape[2] * z.Shape[3]}
-	l.runPixels = max(1, maxRunElements/l.classes)
+	l.runPixels = max(1, maxElementsPerRun/l.classes)
 	l.perSample = tensor.CeilDiv(l.area, l.runPixels)
 	l.sums = make([][]pixelSums, z.Shape[0]*l.perSample)
 	for i := range l.sums {
@@ -99,20 +99,20 @@ func newPixelLoss(w *workspace.Workspace, z, t tensor.Operand, a plan.Attr) *pix
 // scratchFloats returns the number of floats of the logits of a run.
 func (l *pixelLoss) scratchFloats() int { return tensor.RoundUp(l.runPixels*l.classes, lanes) }
 
-// pixelRange returns the sample of run i, and the range [lo, hi) of its pixels.
-func (l *pixelLoss) pixelRange(i int) (sample, lo, hi int) {
+// runPixelRange returns the sample of run i, and the range [lo, hi) of its pixels.
+func (l *pixelLoss) runPixelRange(i int) (sample, lo, hi int) {
 	lo = i % l.perSample * l.runPixels
 	return i / l.perSample, lo, min(l.area, lo+l.runPixels)
 }
 
 // logitIndex returns the index in z of a pixel's logit for class 0. The next pixel's logit is
-// lanes elements after it. The logit for class 8 is blockFloats elements after it.
+// lanes elements after it. The logit for class 8 is floatsPerChannelBlock elements after it.
 func (l *pixelLoss) logitIndex(sample, pixel int) int {
-	return (sample*tensor.ChannelBlocks(l.classes)*l.area + pixel) * lanes
+	return (sample*tensor.ChannelBlockCount(l.classes)*l.area + pixel) * lanes
 }
 
-// blockFloats returns the number of floats of a channel block of a sample.
-func (l *pixelLoss) blockFloats() int { return l.area * lanes }
+// floatsPerChannelBlock returns the number of floats of a channel block of a sample.
+func (l *pixelLoss) floatsPerChannelBlock() int { return l.area * lanes }
 
 // targetClass returns the class of a pixel. ok is false if the pixel is ignored.
 func (l *pixelLoss) targetClass(sample, pixel int) (class int, ok bool) {
@@ -123,7 +123,7 @@ func (l *pixelLoss) targetClass(sample, pixel int) (class int, ok bool) {
 // computeExponentials returns d = z − m and e = e^d for each pixel and class of run i, where m is the
 // greatest logit of the pixel. They are in a worker's scratch memory.
 func (l *pixelLoss) computeExponentials(w *threads.Worker, i int) (d, e []float32) {
-	sample, lo, hi := l.pixelRange(i)
+	sample, lo, hi := l.runPixelRange(i)
 	n := (hi - lo) * l.classes
 	all := tensor.RoundUp(n, lanes)
 	d, e = w.Scratch[:all], w.Scratch[l.scratchFloats():][:all]
@@ -132,7 +132,7 @@ func (l *pixelLoss) computeExponentials(w *threads.Worker, i int) (d, e []float3
 	for done := 0; done < n; done += l.classes {
 		row := d[done:][:l.classes]
 		top := float32(math.Inf(-1))
-		for first, from := 0, at; first < l.classes; first, from = first+lanes, from+l.blockFloats() {
+		for first, from := 0, at; first < l.classes; first, from = first+lanes, from+l.floatsPerChannelBlock() {
 			part := row[first:min(first+lanes, l.classes)]
 			for k, v := range l.z.Data[from:][:len(part)] {
 				part[k] = v
@@ -162,7 +162,7 @@ func (l *pixelLoss) sumPixelRun(w *threads.Worker, i int) {
 		sums[k] = pixelSums{factor: 1}
 	}
 	d, e := l.computeExponentials(w, i)
-	sample, lo, hi := l.pixelRange(i)
+	sample, lo, hi := l.runPixelRange(i)
 	for pixel := lo; pixel < hi; pixel++ {
 		class, ok := l.targetClass(sample, pixel)
 		if !ok {
@@ -215,10 +215,10 @@ func (l *pixelLoss) diceCoefficient(sample, class int) (numerator, denominator f
 	return numerator, denominator
 }
 
-// pixelCount returns the number of terms in the mean of the cross-entropy, and mapCount in the
+// pixelCount returns the number of terms in the mean of the cross-entropy, and classMapCount in the
 // mean of the Dice loss.
-func (l *pixelLoss) pixelCount() float64 { return float64(l.z.Shape[0] * l.area) }
-func (l *pixelLoss) mapCount() float64   { return float64(l.z.Shape[0] * l.classes) }
+func (l *pixelLoss) pixelCount() float64    { return float64(l.z.Shape[0] * l.area) }
+func (l *pixelLoss) classMapCount() float64 { return float64(l.z.Shape[0] * l.classes) }
 
 // totalLoss returns the loss, computed from the sums of all runs.
 func (l *pixelLoss) totalLoss() float64 {
@@ -234,7 +234,7 @@ func (l *pixelLoss) totalLoss() float64 {
 			lost += 1 - numerator/denominator
 		}
 	}
-	return l.attr.DiceWeight*lost/l.mapCount() + (1-l.attr.DiceWeight)*entropy/l.pixelCount()
+	return l.attr.DiceWeight*lost/l.classMapCount() + (1-l.attr.DiceWeight)*entropy/l.pixelCount()
 }
 
 // setDiceDerivatives sets slopes[sample]: the derivatives of the Dice loss with respect to the
@@ -243,7 +243,7 @@ func (l *pixelLoss) totalLoss() float64 {
 func (l *pixelLoss) setDiceDerivatives(sample int, dloss float64) {
 	for k := range l.classes {
 		numerator, denominator := l.diceCoefficient(sample, k)
-		each := dloss * l.attr.DiceWeight / (denominator * denominator * l.mapCount())
+		each := dloss * l.attr.DiceWeight / (denominator * denominator * l.classMapCount())
 		l.slopes[sample][k] = [2]float64{each * numerator, each * (numerator - 2*denominator)}
 	}
 }
@@ -252,7 +252,7 @@ func (l *pixelLoss) setDiceDerivatives(sample int, dloss float64) {
 // gradient of the loss.
 func (l *pixelLoss) writeGradient(w *threads.Worker, i int, dloss float64, dz []float32) {
 	_, e := l.computeExponentials(w, i)
-	sample, lo, hi := l.pixelRange(i)
+	sample, lo, hi := l.runPixelRange(i)
 	perPixel := dloss * (1 - l.attr.DiceWeight) / l.pixelCount()
 	at := l.logitIndex(sample, lo)
 	for pixel := lo; pixel < hi; pixel++ {
@@ -267,7 +267,7 @@ func (l *pixelLoss) writeGradient(w *threads.Worker, i int, dloss float64, dz []
 			factor = float32(perPixel*l.classWeight(class)) / total
 			row[class] -= total
 		}
-		for first, to := 0, at; first < l.classes; first, to = first+lanes, to+l.blockFloats() {
+		for first, to := 0, at; first < l.classes; first, to = first+lanes, to+l.floatsPerChannelBlock() {
 			part, block := row[first:min(first+lanes, l.classes)], dz[to:][:lanes]
 			for k, v := range part {
 				block[k] = v * factor

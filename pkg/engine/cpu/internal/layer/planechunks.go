@@ -17,7 +17,7 @@ type planeChunks struct {
 
 func newPlaneChunks(o tensor.Operand) planeChunks {
 	pixels := o.Shape[2] * o.Shape[3]
-	return planeChunks{o.Shape[0], tensor.ChannelBlocks(o.Shape[1]), pixels, tensor.CeilDiv(pixels, workspace.MaxChunkPixels)}
+	return planeChunks{o.Shape[0], tensor.ChannelBlockCount(o.Shape[1]), pixels, tensor.CeilDiv(pixels, workspace.MaxFloat32SumPixels)}
 }
 
 func (c planeChunks) count() int { return c.images * c.channels * c.perPlane }
@@ -25,8 +25,8 @@ func (c planeChunks) count() int { return c.images * c.channels * c.perPlane }
 // chunkAt describes chunk i: its image, its channel block, the index of its first float in the
 // plane, and its number of pixels.
 func (c planeChunks) chunkAt(i int) (image, channel, first, pixels int) {
-	plane, q := i/c.perPlane, i%c.perPlane*workspace.MaxChunkPixels
-	return plane / c.channels, plane % c.channels, q * lanes, min(workspace.MaxChunkPixels, c.pixels-q)
+	plane, q := i/c.perPlane, i%c.perPlane*workspace.MaxFloat32SumPixels
+	return plane / c.channels, plane % c.channels, q * lanes, min(workspace.MaxFloat32SumPixels, c.pixels-q)
 }
 
 // forEachChunk calls f with the number of each chunk of channel blocks [lo, hi), in the order of
@@ -57,18 +57,18 @@ func (c planeChunks) newChannelTask(threadCount int, f func(lo, hi int)) (t thre
 	}}, c.channels%threadCount == 0 || c.channels >= 8*threadCount
 }
 
-// imagesPerPart returns the number of images whose pixels a part of the statistics contains:
+// imagesPerStatisticsPart returns the number of images whose pixels a part of the statistics contains:
 // several if their planes are small, so that there are few parts to merge.
-func (c planeChunks) imagesPerPart() int {
-	return min(c.images, max(1, workspace.MaxChunkPixels/c.pixels))
+func (c planeChunks) imagesPerStatisticsPart() int {
+	return min(c.images, max(1, workspace.MaxFloat32SumPixels/c.pixels))
 }
 
-func (c planeChunks) newStatistics() *workspace.Statistics {
-	s := &workspace.Statistics{Channels: c.channels}
-	for n := 0; n < c.images; n += c.imagesPerPart() {
-		images := min(c.imagesPerPart(), c.images-n)
+func (c planeChunks) newStatistics() *workspace.ChannelStatistics {
+	s := &workspace.ChannelStatistics{Channels: c.channels}
+	for n := 0; n < c.images; n += c.imagesPerStatisticsPart() {
+		images := min(c.imagesPerStatisticsPart(), c.images-n)
 		for q := range c.perPlane {
-			s.Pixels = append(s.Pixels, images*min(workspace.MaxChunkPixels, c.pixels-q*workspace.MaxChunkPixels))
+			s.Pixels = append(s.Pixels, images*min(workspace.MaxFloat32SumPixels, c.pixels-q*workspace.MaxFloat32SumPixels))
 		}
 	}
 	return s

@@ -25,7 +25,7 @@ func (x *Builder) buildPointwise(c Operation) ([]threads.Task, error) {
 	if c.Op == plan.OpAdd && (c.Inputs[0].Data == nil || c.Inputs[1].Data == nil) {
 		return x.buildPlanewiseAdd(c), nil
 	}
-	n := y.Layout.Size(y.Shape)
+	n := y.Layout.FloatCount(y.Shape)
 	a, b := c.Inputs[0].Data, c.Inputs[len(c.In)-1].Data
 	kernels := x.Set
 	run := func(at, n int) { kernels.Add(&a[at], &b[at], &y.Data[at], n) }
@@ -56,12 +56,12 @@ func (x *Builder) buildPointwise(c Operation) ([]threads.Task, error) {
 // one of them is a slice of a larger activation and has no memory of its own.
 func (x *Builder) buildPlanewiseAdd(c Operation) []threads.Task {
 	a, b, y := c.Inputs[0], c.Inputs[1], c.Outputs[0]
-	channels := tensor.ChannelBlocks(y.Shape[1])
+	channels := tensor.ChannelBlockCount(y.Shape[1])
 	return []threads.Task{{Items: y.Shape[0] * channels, Run: func(_ *threads.Worker, lo, hi int) {
 		for i := lo; i < hi; i++ {
-			from, _ := a.Block(i/channels, i%channels)
-			other, _ := b.Block(i/channels, i%channels)
-			to, _ := y.Block(i/channels, i%channels)
+			from, _ := a.ChannelBlock(i/channels, i%channels)
+			other, _ := b.ChannelBlock(i/channels, i%channels)
+			to, _ := y.ChannelBlock(i/channels, i%channels)
 			x.Set.Add(&from[0], &other[0], &to[0], y.PlaneFloats())
 		}
 	}}}

@@ -10,7 +10,7 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-func checkPooling(c Operation, x, y tensor.Operand) (window, stride, pad [3]int, err error) {
+func resolvePoolingGeometry(c Operation, x, y tensor.Operand) (window, stride, pad [3]int, err error) {
 	window, ok1 := attributePerAxis(c.Attr.Kernel, x.Logical, 1, 1)
 	stride, ok2 := attributePerAxis(c.Attr.Stride, x.Logical, 1, 1)
 	ok3 := true
@@ -36,7 +36,7 @@ func (x *Builder) buildMaxPool(c Operation) ([]threads.Task, error) {
 	if c.Op == plan.OpMaxPoolBackward {
 		y = c.Inputs[1]
 	}
-	window, stride, pad, err := checkPooling(c, in, y)
+	window, stride, pad, err := resolvePoolingGeometry(c, in, y)
 	if err != nil {
 		return nil, err
 	}
@@ -57,7 +57,7 @@ func (x *Builder) buildMaxPool(c Operation) ([]threads.Task, error) {
 		return []threads.Task{{Items: p.planeCount() * rows, Run: func(w *threads.Worker, lo, hi int) {
 			for i := lo; i < hi; i++ {
 				plane, row := i/rows, i%rows
-				to, _ := y.Block(plane/tensor.ChannelBlocks(in.Shape[1]), plane%tensor.ChannelBlocks(in.Shape[1]))
+				to, _ := y.ChannelBlock(plane/tensor.ChannelBlockCount(in.Shape[1]), plane%tensor.ChannelBlockCount(in.Shape[1]))
 				p.computeMaxima(w, plane, row, to[row*y.Space[2]*lanes:])
 			}
 		}}}, nil
@@ -103,11 +103,11 @@ type maxPooling struct {
 	add                 bool    // the gradient is added to what dx holds
 }
 
-func (p *maxPooling) planeCount() int { return p.in.Shape[0] * tensor.ChannelBlocks(p.in.Shape[1]) }
+func (p *maxPooling) planeCount() int { return p.in.Shape[0] * tensor.ChannelBlockCount(p.in.Shape[1]) }
 
 func (p *maxPooling) computeMaxima(w *threads.Worker, plane, row int, y []float32) {
-	channels, inRow, cols := tensor.ChannelBlocks(p.in.Shape[1]), p.in.Space[2]*lanes, p.y.Space[2]
-	x, norm := p.in.Block(plane/channels, plane%channels)
+	channels, inRow, cols := tensor.ChannelBlockCount(p.in.Shape[1]), p.in.Space[2]*lanes, p.y.Space[2]
+	x, norm := p.in.ChannelBlock(plane/channels, plane%channels)
 	index := &p.index[(plane*p.y.Space[0]*p.y.Space[1]+row)*cols*lanes]
 	kh, kw, step := p.window[1], p.window[2], p.stride[2]*lanes*4
 	if p.direct {
@@ -155,9 +155,9 @@ func (p *maxPooling) forEachInputRow(row int, scratch []float32, f func(band []f
 
 // writeGradient computes a plane of dx if windows are read in place.
 func (p *maxPooling) writeGradient(plane int) {
-	channels, inRow, rows, cols := tensor.ChannelBlocks(p.in.Shape[1]), p.in.Space[2]*lanes, p.y.Space[1], p.y.Space[2]
-	dx, _ := p.dx.Block(plane/channels, plane%channels)
-	dy, _ := p.dy.Block(plane/channels, plane%channels)
+	channels, inRow, rows, cols := tensor.ChannelBlockCount(p.in.Shape[1]), p.in.Space[2]*lanes, p.y.Space[1], p.y.Space[2]
+	dx, _ := p.dx.ChannelBlock(plane/channels, plane%channels)
+	dy, _ := p.dy.ChannelBlock(plane/channels, plane%channels)
 	height := p.in.Space[0] * p.in.Space[1]
 	cleared := 0 // number of rows of dx that are cleared; each is cleared just before it is written
 	if p.add {
@@ -177,9 +177,9 @@ func (p *maxPooling) writeGradient(plane int) {
 // writeGradientInScratch computes one plane of dx, for windows with three dimensions or
 // padding. It computes each row of windows in scratch memory and adds it to dx.
 func (p *maxPooling) writeGradientInScratch(w *threads.Worker, plane int) {
-	channels, rows, cols := tensor.ChannelBlocks(p.in.Shape[1]), p.y.Space[0]*p.y.Space[1], p.y.Space[2]
-	dx, _ := p.dx.Block(plane/channels, plane%channels)
-	dy, _ := p.dy.Block(plane/channels, plane%channels)
+	channels, rows, cols := tensor.ChannelBlockCount(p.in.Shape[1]), p.y.Space[0]*p.y.Space[1], p.y.Space[2]
+	dx, _ := p.dx.ChannelBlock(plane/channels, plane%channels)
+	dy, _ := p.dy.ChannelBlock(plane/channels, plane%channels)
 	if !p.add {
 		clear(dx[:p.dx.PlaneFloats()])
 	}

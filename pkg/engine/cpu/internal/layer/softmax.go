@@ -9,15 +9,15 @@ import (
 	"lockstep/pkg/internal/plan"
 )
 
-// buildSoftmax builds the softmax cross-entropy with class indexes, or its gradient. One
+// buildSoftmaxCrossEntropy builds the softmax cross-entropy with class indexes, or its gradient. One
 // worker computes each row, in float64, because there are few logits.
-func (x *Builder) buildSoftmax(c Operation) ([]threads.Task, error) {
+func (x *Builder) buildSoftmaxCrossEntropy(c Operation) ([]threads.Task, error) {
 	z, t := c.Inputs[0], c.Inputs[1]
 	if len(z.Logical) != 2 || z.Layout != tensor.ActivationLayout || !slices.Equal(t.Logical, []int{z.Logical[0], 1}) || t.Layout != tensor.ActivationLayout {
 		return nil, c.errorf("want logits [n,classes] and class indexes [n,1]")
 	}
 	n, classes := z.Logical[0], z.Logical[1]
-	stride := tensor.ChannelBlocks(classes) * lanes
+	stride := tensor.ChannelBlockCount(classes) * lanes
 	even := c.Attr.Smoothing / float64(classes) // probability that smoothing adds to each class
 	if c.Op == plan.OpSoftmaxCrossEntropy {
 		loss := c.Outputs[0]

@@ -20,12 +20,12 @@ func (l Layout) String() string {
 	return [...]string{"vector", "activation", "weight"}[l]
 }
 
-// ChannelBlocks returns the number of channel blocks that c channels occupy.
-func ChannelBlocks(c int) int { return CeilDiv(c, lanes) }
+// ChannelBlockCount returns the number of channel blocks that c channels occupy.
+func ChannelBlockCount(c int) int { return CeilDiv(c, lanes) }
 
-// To4D returns a shape with four dimensions that has the same layout in memory: [n,k,1,1]
+// ShapeTo4D returns a shape with four dimensions that has the same layout in memory: [n,k,1,1]
 // for [n,k], and [n,c,d·h,w] for [n,c,d,h,w]. It returns other shapes unchanged.
-func To4D(shape []int) []int {
+func ShapeTo4D(shape []int) []int {
 	switch len(shape) {
 	case 2:
 		return []int{shape[0], shape[1], 1, 1}
@@ -45,37 +45,37 @@ func SpatialSize(shape []int) (s [3]int) {
 	return s
 }
 
-// Size returns the number of floats of a tensor, including padding.
-func (l Layout) Size(shape []int) int {
-	shape = To4D(shape)
+// FloatCount returns the number of floats of a tensor, including padding.
+func (l Layout) FloatCount(shape []int) int {
+	shape = ShapeTo4D(shape)
 	switch l {
 	case ActivationLayout:
-		return shape[0] * ChannelBlocks(shape[1]) * shape[2] * shape[3] * lanes
+		return shape[0] * ChannelBlockCount(shape[1]) * shape[2] * shape[3] * lanes
 	case WeightLayout:
-		return ChannelBlocks(shape[0]) * ChannelBlocks(shape[1]) * shape[2] * shape[3] * lanes * lanes
+		return ChannelBlockCount(shape[0]) * ChannelBlockCount(shape[1]) * shape[2] * shape[3] * lanes * lanes
 	default:
 		return RoundUp(ElementCount(shape), lanes)
 	}
 }
 
-// ForEachRun calls f for each run of elements that are adjacent in logical order and evenly
+// ForEachStridedRun calls f for each run of elements that are adjacent in logical order and evenly
 // spaced in memory: element i of a run has the logical index first+i and the memory index
 // offset+i·stride.
-func (l Layout) ForEachRun(shape []int, f func(first, offset, count, stride int)) {
-	shape = To4D(shape)
+func (l Layout) ForEachStridedRun(shape []int, f func(first, offset, count, stride int)) {
+	shape = ShapeTo4D(shape)
 	switch l {
 	case ActivationLayout:
 		n, c, hw := shape[0], shape[1], shape[2]*shape[3]
 		for i := range n {
 			for j := range c {
-				f((i*c+j)*hw, (i*ChannelBlocks(c)+j/lanes)*hw*lanes+j%lanes, hw, lanes)
+				f((i*c+j)*hw, (i*ChannelBlockCount(c)+j/lanes)*hw*lanes+j%lanes, hw, lanes)
 			}
 		}
 	case WeightLayout:
 		k, c, rs := shape[0], shape[1], shape[2]*shape[3]
 		for i := range k {
 			for j := range c {
-				offset := ((i/lanes*ChannelBlocks(c)+j/lanes)*rs*lanes+j%lanes)*lanes + i%lanes
+				offset := ((i/lanes*ChannelBlockCount(c)+j/lanes)*rs*lanes+j%lanes)*lanes + i%lanes
 				f((i*c+j)*rs, offset, rs, lanes*lanes)
 			}
 		}
@@ -87,7 +87,7 @@ func (l Layout) ForEachRun(shape []int, f func(first, offset, count, stride int)
 // Pack copies src, in logical order, to dst in layout l, without changing the padding of
 // dst.
 func Pack[T float32 | float64](l Layout, shape []int, dst []float32, src []T) {
-	l.ForEachRun(shape, func(first, offset, count, stride int) {
+	l.ForEachStridedRun(shape, func(first, offset, count, stride int) {
 		for _, v := range src[first : first+count] {
 			dst[offset] = float32(v)
 			offset += stride
@@ -97,7 +97,7 @@ func Pack[T float32 | float64](l Layout, shape []int, dst []float32, src []T) {
 
 // Unpack copies the elements of src, which has layout l, to dst in logical order.
 func Unpack[T float32 | float64](l Layout, shape []int, dst []T, src []float32) {
-	l.ForEachRun(shape, func(first, offset, count, stride int) {
+	l.ForEachStridedRun(shape, func(first, offset, count, stride int) {
 		out := dst[first : first+count]
 		for i := range out {
 			out[i] = T(src[offset])

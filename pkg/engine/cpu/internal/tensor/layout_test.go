@@ -22,7 +22,7 @@ func TestLayouts(t *testing.T) {
 		{WeightLayout, []int{10, 17}, 2 * 3 * 64},
 		{WeightLayout, []int{5, 9, 1, 2, 3}, 1 * 2 * 6 * 64},
 	} {
-		if got := c.layout.Size(c.shape); got != c.size {
+		if got := c.layout.FloatCount(c.shape); got != c.size {
 			t.Errorf("%s %v has %d floats, not %d", c.layout, c.shape, got, c.size)
 		}
 		want := make([]float64, ElementCount(c.shape))

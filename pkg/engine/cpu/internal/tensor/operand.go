@@ -22,8 +22,8 @@ type Operand struct {
 // IsPresent reports whether the operation has this operand.
 func (o Operand) IsPresent() bool { return o.ID >= 0 }
 
-// IsActivation reports whether o is an activation of shape [n,c,h,w].
-func (o Operand) IsActivation(n, c, h, w int) bool {
+// HasActivationShape reports whether o is an activation of shape [n,c,h,w].
+func (o Operand) HasActivationShape(n, c, h, w int) bool {
 	return o.Layout == ActivationLayout && slices.Equal(o.Shape, []int{n, c, h, w})
 }
 
@@ -57,9 +57,9 @@ func (o *Operand) PlaneFloats() int { return o.Shape[2] * o.Shape[3] * lanes }
 // IsSinglePiece reports whether o is one piece of memory that readers need not normalize.
 func (o Operand) IsSinglePiece() bool { return len(o.Pieces) == 1 && o.Pieces[0].Norm == nil }
 
-// Block returns the memory of channel block c of image n, beginning with its first pixel. norm
+// ChannelBlock returns the memory of channel block c of image n, beginning with its first pixel. norm
 // contains the constants with which the reader must normalize it, or is nil.
-func (o *Operand) Block(n, c int) (data, norm []float32) {
+func (o *Operand) ChannelBlock(n, c int) (data, norm []float32) {
 	for i := range o.Pieces {
 		p := &o.Pieces[i]
 		if c >= p.First+p.Count {
@@ -67,7 +67,7 @@ func (o *Operand) Block(n, c int) (data, norm []float32) {
 		}
 		at := c - p.First
 		if p.Norm != nil {
-			norm = p.Norm[at*kernel.NormFloats:]
+			norm = p.Norm[at*kernel.NormConstantFloats:]
 		}
 		return p.Data[n*p.Image+at*o.PlaneFloats():], norm
 	}

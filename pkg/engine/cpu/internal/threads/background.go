@@ -9,7 +9,7 @@ type BackgroundWork struct {
 	// Run computes one piece. worker is the number of the goroutine that calls it.
 	Run func(worker, piece int)
 
-	first, rest int                         // pieces that FinishBackground computes
+	first, rest int                         // pieces that FinishBackgroundWork computes
 	finish      func(w *Worker, lo, hi int) // made once, so that a step allocates nothing
 
 	_       [cacheLineBytes]byte
@@ -35,17 +35,17 @@ func (b *BackgroundWork) runNextPiece(worker int) bool {
 	}
 }
 
-// StartBackground gives the group work b, which its goroutines do while they wait, until
-// FinishBackground. It replaces earlier work. Initially no pieces are allowed; see AllowPieces.
-func (g *Group) StartBackground(b *BackgroundWork) {
+// StartBackgroundWork gives the group work b, which its goroutines do while they wait, until
+// FinishBackgroundWork. It replaces earlier work. Initially no pieces are allowed; see AllowPieces.
+func (g *Group) StartBackgroundWork(b *BackgroundWork) {
 	b.allowed.Store(0) // before next, so that no goroutine claims a piece in between
 	b.next.Store(0)
 	g.background.Store(b)
 }
 
-// FinishBackground computes the pieces below n that nobody has claimed, and returns when all n
+// FinishBackgroundWork computes the pieces below n that nobody has claimed, and returns when all n
 // pieces are done.
-func (g *Group) FinishBackground(b *BackgroundWork, n int, workers []Worker) {
+func (g *Group) FinishBackgroundWork(b *BackgroundWork, n int, workers []Worker) {
 	g.background.CompareAndSwap(b, nil)
 	b.first = int(b.next.Swap(int64(n)))
 	b.rest = n - b.first

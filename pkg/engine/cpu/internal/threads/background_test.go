@@ -33,7 +33,7 @@ func TestBackground(t *testing.T) {
 				seen[i].Store(0)
 			}
 			done = make(chan struct{})
-			g.StartBackground(b)
+			g.StartBackgroundWork(b)
 			b.AllowPieces(allowed)
 			g.Run(Task{threads, func(_ *Worker, lo, _ int) {
 				if lo == 0 {
@@ -45,7 +45,7 @@ func TestBackground(t *testing.T) {
 					t.Errorf("%d threads: piece %d is computed before it is allowed", threads, i)
 				}
 			}
-			g.FinishBackground(b, pieces, workers)
+			g.FinishBackgroundWork(b, pieces, workers)
 			for i := range seen {
 				if n := seen[i].Load(); n != 1 {
 					t.Errorf("%d threads compute piece %d %d times", threads, i, n)
@@ -56,7 +56,7 @@ func TestBackground(t *testing.T) {
 	}
 }
 
-// TestFinishBackgroundWaits checks that FinishBackground waits for a piece that a helper has
+// TestFinishBackgroundWaits checks that FinishBackgroundWork waits for a piece that a helper has
 // begun, even if it has nothing left to compute itself.
 func TestFinishBackgroundWaits(t *testing.T) {
 	g := New(2)
@@ -69,7 +69,7 @@ func TestFinishBackgroundWaits(t *testing.T) {
 		<-end
 		done.Store(true)
 	}}
-	g.StartBackground(b)
+	g.StartBackgroundWork(b)
 	g.Run(Task{2, func(_ *Worker, lo, _ int) {
 		if lo == 0 {
 			<-begun
@@ -81,7 +81,7 @@ func TestFinishBackgroundWaits(t *testing.T) {
 		time.Sleep(5 * time.Millisecond)
 		close(end)
 	}()
-	g.FinishBackground(b, 1, workers)
+	g.FinishBackgroundWork(b, 1, workers)
 	if !done.Load() {
 		t.Error("FinishBackground returns before the piece of a helper is done")
 	}

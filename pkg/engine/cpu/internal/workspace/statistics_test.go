@@ -13,12 +13,12 @@ import (
 // sizes, with two passes in float64. The mean is a hundred times the deviation, so that
 // sums of squares of the values themselves would lose the result.
 func TestMerge(t *testing.T) {
-	set, err := kernel.ChooseSet("go")
+	set, err := kernel.ChooseKernelSet("go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Statistics{Channels: 2, Pixels: []int{1, 512, 7, 100}}
-	partial := kernel.NewAlignedFloats(s.Size())
+	s := &ChannelStatistics{Channels: 2, Pixels: []int{1, 512, 7, 100}}
+	partial := kernel.NewAlignedFloats(s.PartialSumFloats())
 	rng := rand.New(rand.NewPCG(1, 2))
 	var all [2][kernel.Lanes][]float64
 	for part, pixels := range s.Pixels {
@@ -29,11 +29,11 @@ func TestMerge(t *testing.T) {
 				list := &all[channel][i%kernel.Lanes]
 				*list = append(*list, float64(x[i]))
 			}
-			set.Deviations(&x[0], pixels, &s.BeginPart(partial, part, channel, x)[0])
+			set.Deviations(&x[0], pixels, &s.BeginPartSums(partial, part, channel, x)[0])
 		}
 	}
 	for channel := range s.Channels {
-		mean, m2 := s.MergeParts(partial, channel)
+		mean, m2 := s.MergePartSums(partial, channel)
 		for l, list := range all[channel] {
 			wantMean, wantM2 := 0.0, 0.0
 			for _, v := range list {
@@ -48,14 +48,14 @@ func TestMerge(t *testing.T) {
 			}
 		}
 	}
-	if s.PartOffset(3, 1)+kernel.DeviationFloats != s.Size() || slices.Max(partial) < 100 {
-		t.Errorf("the last part ends at %d of %d floats", s.PartOffset(3, 1)+kernel.DeviationFloats, s.Size())
+	if s.PartSumsOffset(3, 1)+kernel.DeviationSumFloats != s.PartialSumFloats() || slices.Max(partial) < 100 {
+		t.Errorf("the last part ends at %d of %d floats", s.PartSumsOffset(3, 1)+kernel.DeviationSumFloats, s.PartialSumFloats())
 	}
 }
 
 // TestWorkspace checks that Allocate makes the largest sizes that were reserved.
 func TestWorkspace(t *testing.T) {
-	set, err := kernel.ChooseSet("go")
+	set, err := kernel.ChooseKernelSet("go")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,9 +63,9 @@ func TestWorkspace(t *testing.T) {
 	before := w.Bytes()
 	for _, n := range []int{5, 20, 10} {
 		w.ReserveScratch(n)
-		w.ReserveShared(2 * n)
+		w.ReserveSharedScratch(2 * n)
 		w.ReserveStatistics(3 * n)
-		w.ReserveMoments(4 * n)
+		w.ReserveNormMoments(4 * n)
 	}
 	workers := w.Allocate()
 	if len(workers) != 3 || len(workers[2].Scratch) != 20 || workers[2].Number != 2 {

@@ -7,9 +7,9 @@ import (
 	"lockstep/pkg/engine/cpu/internal/threads"
 )
 
-// MaxChunkPixels is the greatest number of pixels whose sum is computed in float32. The
+// MaxFloat32SumPixels is the greatest number of pixels whose sum is computed in float32. The
 // sums of chunks are added in float64.
-const MaxChunkPixels = 512
+const MaxFloat32SumPixels = 512
 
 // TaskItemFloats is the number of floats that an item of an elementwise task processes.
 const TaskItemFloats = 8 * 1024
@@ -29,7 +29,7 @@ type Workspace struct {
 
 // New returns a workspace for the given instruction set and number of threads.
 func New(set *kernel.Set, threads int) *Workspace {
-	w := &Workspace{Set: set, Threads: threads, Zeros: kernel.NewAlignedFloats(kernel.MaxBlocks * kernel.Lanes), Identity: kernel.NewAlignedFloats(kernel.NormFloats)}
+	w := &Workspace{Set: set, Threads: threads, Zeros: kernel.NewAlignedFloats(kernel.MaxBlocks * kernel.Lanes), Identity: kernel.NewAlignedFloats(kernel.NormConstantFloats)}
 	for i := range kernel.Lanes {
 		kernel.SetNormConstants(w.Identity, i, 1, 0, float32(math.Inf(-1)))
 	}
@@ -42,13 +42,13 @@ func (w *Workspace) ReserveScratch(n int) { w.need.scratch = max(w.need.scratch,
 // ReserveStatistics reserves at least n floats for the statistics of an operation's output.
 func (w *Workspace) ReserveStatistics(n int) { w.need.statistics = max(w.need.statistics, n) }
 
-// ReserveMoments reserves at least n numbers for the sums of a batch norm.
-func (w *Workspace) ReserveMoments(n int) {
+// ReserveNormMoments reserves at least n numbers for the sums of a batch norm.
+func (w *Workspace) ReserveNormMoments(n int) {
 	w.Moments = append(w.Moments, make([]float64, max(0, n-len(w.Moments)))...)
 }
 
-// ReserveShared reserves at least n floats of scratch memory that all workers share.
-func (w *Workspace) ReserveShared(n int) { w.need.shared = max(w.need.shared, n) }
+// ReserveSharedScratch reserves at least n floats of scratch memory that all workers share.
+func (w *Workspace) ReserveSharedScratch(n int) { w.need.shared = max(w.need.shared, n) }
 
 // Allocate allocates the reserved memory and returns one worker per thread.
 func (w *Workspace) Allocate() []threads.Worker {

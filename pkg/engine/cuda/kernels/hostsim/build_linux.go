@@ -21,7 +21,7 @@ import (
 )
 
 //go:embed host.h
-var hostSource string
+var hostHeaderSource string
 
 //go:embed simulate.h
 var simulatorSource string
@@ -48,7 +48,7 @@ func buildLibrary(ctx context.Context, source string, list []kernels.Kernel, ext
 		return nil, fmt.Errorf("get version of %s: %w", compiler, err)
 	}
 	var text strings.Builder
-	text.WriteString(hostSource + source + simulatorSource + "static const SimEntry sim_entries[] = {\n")
+	text.WriteString(hostHeaderSource + source + simulatorSource + "static const SimEntry sim_entries[] = {\n")
 	for _, k := range list {
 		fmt.Fprintf(&text, "  sim_make(%q, %s),\n", k.Name, k.Name)
 	}

@@ -35,12 +35,12 @@ func DLLogger() logline.Format {
 }
 
 func dlloggerStateOf(r *logline.Run) *dlloggerState {
-	return logline.State[dlloggerState](&r.States, logline.DLLogger)
+	return logline.FormatState[dlloggerState](&r.States, logline.DLLogger)
 }
 
 // pendingDLLoggerSettings returns the settings after the values of a run, which belong to the next values.
 func pendingDLLoggerSettings(log *logline.Log) *[][2]string {
-	return logline.State[[][2]string](&log.States, logline.DLLogger)
+	return logline.FormatState[[][2]string](&log.States, logline.DLLogger)
 }
 
 type dlloggerLine struct {
@@ -59,7 +59,7 @@ func parseDLLoggerLine(text []byte) (v dlloggerLine, ok bool) {
 		case "elapsedtime":
 			v.elapsed = scan.JSONFloat(value)
 		case "type":
-			v.kind = scan.Unquote(value)
+			v.kind = scan.UnquoteJSON(value)
 		case "step":
 			v.step = value
 		case "data":
@@ -101,7 +101,7 @@ func readDLLogger(log *logline.Log, m []byte) logline.Result {
 	case string(v.step) == `"PARAMETER"` && dlloggerStateOf(run).hasValues():
 		later := pendingDLLoggerSettings(log)
 		ok = v.forEachValue(func(k, x []byte) {
-			if len(*later) < record.MaxSettings {
+			if len(*later) < record.MaxRunSettings {
 				*later = append(*later, [2]string{string(k), string(x)})
 			}
 		})
@@ -191,7 +191,7 @@ func addDLLoggerSetting(log *logline.Log, key string, x []byte) {
 	if v, ok := scan.ParseJSONFloat(x); ok {
 		log.AddProperty(key, v)
 	} else {
-		log.AddSetting(key, string(scan.Unquote(x[:min(len(x), 1000)])))
+		log.AddSetting(key, string(scan.UnquoteJSON(x[:min(len(x), 1000)])))
 	}
 }
 
@@ -213,9 +213,9 @@ func addDLLoggerEpoch(log *logline.Log, run *logline.Run, n int64, line dllogger
 			compute = v
 		case f == nil:
 		case f.Name == fields.EpochSeconds || f.Name == fields.TrainingTime:
-			e.Seconds = log.CheckSeconds(v)
+			e.Seconds = log.EpochSecondsOrNaN(v)
 		case f.OfEpoch != nil && f.Kind == fields.Fraction:
-			*f.OfEpoch(e) = toFraction(v)
+			*f.OfEpoch(e) = percentageToFraction(v)
 		case f.OfEpoch != nil:
 			*f.OfEpoch(e) = v
 		}
@@ -246,8 +246,8 @@ func addDLLoggerEpoch(log *logline.Log, run *logline.Run, n int64, line dllogger
 	return good
 }
 
-// toFraction converts a percentage to a fraction. Values up to 1 are fractions.
-func toFraction(v float64) float64 {
+// percentageToFraction converts a percentage to a fraction. Values up to 1 are fractions.
+func percentageToFraction(v float64) float64 {
 	if v > 1 {
 		return v / 100
 	}

@@ -23,8 +23,8 @@ import (
 //	Img/sec per GPU: 1785.2 +-3.1
 //	Total img/sec on 8 GPU(s): 14281.2 +-25.0
 //
-// horovodStdDevs is the number of standard deviations after +-.
-const horovodStdDevs = 1.96
+// horovodConfidenceStdDevs is the number of standard deviations after +-.
+const horovodConfidenceStdDevs = 1.96
 
 // horovodState contains the values so far, except the rates of the iterations (Run.IterationRates).
 // Rates are in images per second and GPU.
@@ -56,14 +56,14 @@ func Horovod() logline.Format {
 }
 
 func horovodStateOf(r *logline.Run) *horovodState {
-	return logline.State[horovodState](&r.States, logline.Horovod)
+	return logline.FormatState[horovodState](&r.States, logline.Horovod)
 }
 
 // reasonNoRates is the reason for ignoring a batch size and a model without Horovod's rates. In
 // other programs' lines, the batch size may be per worker or for all workers.
 const reasonNoRates = "a batch size or model without rates of Horovod's benchmark after it: other programs print such lines too"
 
-const maxRates = 1 << 16
+const maxHorovodRates = 1 << 16
 
 // addHorovodIteration adds the rate of an iteration: its number and images per second and GPU.
 func addHorovodIteration(log *logline.Log, v []template.Value) logline.Result {
@@ -71,9 +71,9 @@ func addHorovodIteration(log *logline.Log, v []template.Value) logline.Result {
 		log.BeginRun()
 	}
 	run := log.CountLine(logline.Horovod)
-	if n := len(run.IterationRates); n < maxRates {
+	if n := len(run.IterationRates); n < maxHorovodRates {
 		if n == cap(run.IterationRates) {
-			run.IterationRates = slices.Grow(run.IterationRates, min(log.Lines.EstimateRemaining(n), maxRates-n))
+			run.IterationRates = slices.Grow(run.IterationRates, min(log.Lines.EstimateRemainingValues(n), maxHorovodRates-n))
 		}
 		run.IterationRates = append(run.IterationRates, v[1].Number)
 	}
@@ -100,7 +100,7 @@ func setHorovodTotal(log *logline.Log, v []template.Value) logline.Result {
 	run.Run.Info.Workers = int(v[0].Number)
 	horovodStateOf(run).summary = log.Lines.Number
 	tr := log.FindOrAddTrial("SYNTHETIC")
-	tr.Rate, tr.Spread, tr.Line = v[1].Number, v[2].Number/horovodStdDevs, log.Lines.Number
+	tr.Rate, tr.Spread, tr.Line = v[1].Number, v[2].Number/horovodConfidenceStdDevs, log.Lines.Number
 	log.In.Report.Records++
 	return logline.Used
 }
@@ -152,7 +152,7 @@ func finishHorovod(r *logline.Run, report *record.Report) {
 		r.Run.Info.BatchPerWorker = h.batch
 	}
 	if h.model != "" {
-		record.Set(&r.Run.Info, "model", h.model)
+		record.SetConfigValue(&r.Run.Info, "model", h.model)
 	}
 	tr := r.Trials["SYNTHETIC"]
 	n := float64(r.StatedWorkers())
@@ -163,9 +163,9 @@ func finishHorovod(r *logline.Run, report *record.Report) {
 		report.AddProblem(r.Line, "images per second and GPU, but no line \"Total img/sec on N GPU(s)\": the number of GPUs is unknown")
 		return
 	default:
-		rate, spread := h.perGPU, h.spread/horovodStdDevs
+		rate, spread := h.perGPU, h.spread/horovodConfidenceStdDevs
 		if rate == 0 {
-			rate, spread = record.MeanAndSpread(r.IterationRates)
+			rate, spread = record.MeanAndStdDev(r.IterationRates)
 		}
 		report.AddAssumption("the total is %g times the rate of one GPU, since the log ends before the line with the total", n)
 		tr = &runs.Trial{Name: "SYNTHETIC", Rate: n * rate, Spread: n * spread}

@@ -36,7 +36,7 @@ func MLPerf() logline.Format {
 }
 
 func mlperfStateOf(r *logline.Run) *mlperfState {
-	return logline.State[mlperfState](&r.States, logline.MLPerf)
+	return logline.FormatState[mlperfState](&r.States, logline.MLPerf)
 }
 
 type mlperfBlock struct {
@@ -63,7 +63,7 @@ func readMLPerf(log *logline.Log, m []byte) logline.Result {
 	if s == nil {
 		return addOtherMLPerfRank(log, v)
 	}
-	epoch, hasEpoch := epochNumber(v)
+	epoch, hasEpoch := mlperfEpochNumber(v)
 	switch string(v.key) {
 	case "run_start":
 		s.start = v.time
@@ -96,7 +96,7 @@ func beginMLPerfBlock(log *logline.Log, s *mlperfState, epoch int, v mlperfLine)
 	if !(count >= 1 && count <= maxBlockEpochs && count == math.Trunc(count)) {
 		return log.Refuse("a block of %g epochs has no time per epoch", count)
 	}
-	record.Put(&s.epochs, epoch, mlperfBlock{v.time, int(count)})
+	record.PutInMap(&s.epochs, epoch, mlperfBlock{v.time, int(count)})
 	return logline.Used
 }
 
@@ -110,7 +110,7 @@ func endMLPerfBlock(log *logline.Log, s *mlperfState, epoch int, end float64) {
 	if block.count > 1 {
 		log.In.Report.AddAssumptionOnce("MLLOG logs blocks of several epochs: the time of an epoch is the mean over its block")
 	}
-	seconds := log.CheckSeconds((end - block.start) / 1000 / float64(block.count))
+	seconds := log.EpochSecondsOrNaN((end - block.start) / 1000 / float64(block.count))
 	for n := epoch; n < epoch+block.count; n++ {
 		e := log.FindOrAddRunEpoch(n, logline.MLPerfOrdinal)
 		e.Seconds, e.Line = seconds, log.Lines.Number
@@ -175,7 +175,7 @@ func addMLPerfSetting(log *logline.Log, v mlperfLine) logline.Result {
 	key := string(v.key)
 	x, ok := scan.ParseJSONFloat(v.value)
 	if !ok {
-		if text := scan.Unquote(v.value); len(text) < len(v.value) && len(text) <= 200 {
+		if text := scan.UnquoteJSON(v.value); len(text) < len(v.value) && len(text) <= 200 {
 			log.AddSetting(key, string(text))
 			if key == "submission_benchmark" {
 				info.Series = string(text)
@@ -205,7 +205,7 @@ func finishMLPerf(r *logline.Run, report *record.Report) {
 	case s.stop <= s.start:
 		report.AddProblem(r.Line, "MLLOG: run_stop is %g s before run_start: the clock was set; the time to train is not used", (s.start-s.stop)/1000)
 	default:
-		record.Set(info, record.TrainingSecondsKey, (s.stop-s.start)/1000)
+		record.SetConfigValue(info, record.TrainingSecondsKey, (s.stop-s.start)/1000)
 	}
 	if s.result != "" && !strings.EqualFold(s.result, "success") {
 		info.Status, info.Error = runs.StatusFailed, fmt.Sprintf("MLLOG: run_stop says %.100q", s.result)
@@ -237,7 +237,7 @@ func parseMLPerf(text []byte) (v mlperfLine, ok bool) {
 		case "time_ms":
 			v.time, _ = scan.ParseJSONFloat(value)
 		case "key":
-			if v.key = scan.Unquote(value); !isUsedMLPerfKey(v.key) {
+			if v.key = scan.UnquoteJSON(value); !isUsedMLPerfKey(v.key) {
 				return v, true
 			}
 		case "value":
@@ -255,7 +255,7 @@ func (v *mlperfLine) parseMetadata(text []byte) {
 		x, ok := scan.ParseJSONFloat(value)
 		switch name := string(key); {
 		case name == "status":
-			v.status = scan.Unquote(value)
+			v.status = scan.UnquoteJSON(value)
 		case !ok:
 		case name == "epoch_num", name == "first_epoch_num" && v.epoch != v.epoch:
 			v.epoch = x
@@ -280,8 +280,8 @@ func isUsedMLPerfKey(key []byte) bool {
 	return false
 }
 
-// epochNumber returns the epoch in a line's metadata. ok is false unless it is an integer.
-func epochNumber(v mlperfLine) (n int, ok bool) {
+// mlperfEpochNumber returns the epoch in a line's metadata. ok is false unless it is an integer.
+func mlperfEpochNumber(v mlperfLine) (n int, ok bool) {
 	if e := v.epoch; e >= 0 && e < 1<<31 && e == float64(int(e)) {
 		return int(e), true
 	}
@@ -290,7 +290,7 @@ func epochNumber(v mlperfLine) (n int, ok bool) {
 
 // evaluationStep returns the step of an evaluation in its curve: the epoch, or else the number of samples.
 func (v mlperfLine) evaluationStep() int64 {
-	epoch, ok := epochNumber(v)
+	epoch, ok := mlperfEpochNumber(v)
 	if !ok && v.count >= 0 && v.count < 1<<53 {
 		return int64(v.count)
 	}

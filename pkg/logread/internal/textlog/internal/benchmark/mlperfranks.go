@@ -99,8 +99,8 @@ func useOtherMLPerfRanks(r *logline.Run, report *record.Report) {
 		if c.Points == 0 {
 			report.AddAssumption("%s is that of rank %d, since the rank that started the run did not log it", e.key, e.rank)
 		}
-		c.Add(e.line.evaluationStep(), e.value, e.line.time/1000)
-		if epoch, ok := epochNumber(e.line); ok {
+		c.AddPoint(e.line.evaluationStep(), e.value, e.line.time/1000)
+		if epoch, ok := mlperfEpochNumber(e.line); ok {
 			setMLPerfQuality(r, e.key, epoch, e.value)
 		}
 		taken++

@@ -56,7 +56,7 @@ func NCCLTests() logline.Format {
 }
 
 func ncclStateOf(r *logline.Run) *ncclState {
-	return logline.State[ncclState](&r.States, logline.NCCLTests)
+	return logline.FormatState[ncclState](&r.States, logline.NCCLTests)
 }
 
 type ncclRow struct {
@@ -67,14 +67,14 @@ type ncclRow struct {
 
 // readNCCLTest reads "# Collective test starting:", which new versions print before "# nThread".
 func readNCCLTest(log *logline.Log, m []byte) logline.Result {
-	beginBenchmark(log)
+	beginBenchmarkRun(log)
 	log.Block = logline.NoBlock // which may be the table of another benchmark
 	ncclStateOf(log.CountLine(logline.NCCLTests)).test = string(bytes.TrimSpace(m[len("# Collective test starting: "):min(len(m), 100)]))
 	return logline.Used
 }
 
-// beginBenchmark begins a run if the current one already has values.
-func beginBenchmark(log *logline.Log) {
+// beginBenchmarkRun begins a run if the current one already has values.
+func beginBenchmarkRun(log *logline.Log) {
 	r := log.Current
 	if r.TableBegun || len(r.Run.AllReduces) > 0 || !r.Epochs.IsEmpty() || len(r.Curves.All) > 0 || len(r.Trials) > 0 {
 		log.BeginRun()
@@ -85,7 +85,7 @@ func readNCCLSettings(log *logline.Log, m []byte) logline.Result {
 	if !bytes.Contains(m, []byte(" nGpus ")) || !bytes.Contains(m, []byte(" minBytes ")) {
 		return logline.Unknown
 	}
-	beginBenchmark(log)
+	beginBenchmarkRun(log)
 	log.CountLine(logline.NCCLTests).TableBegun = true
 	log.Block = logline.NCCLTests
 	return logline.Used
@@ -236,7 +236,9 @@ func OSU() logline.Format {
 	}}
 }
 
-func osuStateOf(log *logline.Log) *osuState { return logline.State[osuState](&log.States, logline.OSU) }
+func osuStateOf(log *logline.Log) *osuState {
+	return logline.FormatState[osuState](&log.States, logline.OSU)
+}
 
 func readOSUTitle(log *logline.Log, m []byte) logline.Result {
 	words := bytes.Fields(m)
@@ -246,7 +248,7 @@ func readOSUTitle(log *logline.Log, m []byte) logline.Result {
 	if !osuStateOf(log).isAllReduce {
 		return log.Refuse("%.100q: only the latency of osu_allreduce is used", m)
 	}
-	beginBenchmark(log)
+	beginBenchmarkRun(log)
 	log.CountLine(logline.OSU)
 	return logline.Used
 }

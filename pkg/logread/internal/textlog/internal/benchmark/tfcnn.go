@@ -47,7 +47,7 @@ func TFCNN() logline.Format {
 }
 
 func tfCNNStateOf(r *logline.Run) *tfCNNState {
-	return logline.State[tfCNNState](&r.States, logline.TFCNN)
+	return logline.FormatState[tfCNNState](&r.States, logline.TFCNN)
 }
 
 func readTFCNNHeader(log *logline.Log, m []byte) logline.Result {
@@ -157,8 +157,8 @@ func finishTFCNN(r *logline.Run, _ *record.Report) {
 		r.DeriveWorkers(n)
 		r.Run.Info.BatchPerWorker, r.Run.Info.GlobalBatch = s.perDevice, s.global
 	}
-	record.Set(&r.Run.Info, "model", s.model)
+	record.SetConfigValue(&r.Run.Info, "model", s.model)
 	if s.mode != "" {
-		record.Set(&r.Run.Info, "mode", s.mode)
+		record.SetConfigValue(&r.Run.Info, "mode", s.mode)
 	}
 }

@@ -48,7 +48,7 @@ func (e *EpochsByRank) FindOrAdd(id RankID) *record.RankEpochs {
 			} else {
 				e.All = append(e.All, list)
 			}
-			record.Put(&e.index, id, list)
+			record.PutInMap(&e.index, id, list)
 		}
 		e.lastID, e.last = id, list
 	}

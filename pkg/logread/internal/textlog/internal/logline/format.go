@@ -148,7 +148,7 @@ func (r *Rule) ReadLine(log *Log, m []byte) Result {
 		if !tmpl.Match(m, values) {
 			continue
 		}
-		if !log.Lines.Ended && IsTorn(m, values) {
+		if !log.Lines.Ended && IsTornLine(m, values) {
 			return log.Refuse("last line is torn: %.80q", m)
 		}
 		return r.Use(log, values)
@@ -177,8 +177,8 @@ func (log *Log) ValueBuffer(tmpl *template.Template) []template.Value {
 	return log.values[:n]
 }
 
-// IsTorn reports whether the last line of a file, which has no line end, may end with an incomplete value.
-func IsTorn(m []byte, values []template.Value) bool {
+// IsTornLine reports whether the last line of a file, which has no line end, may end with an incomplete value.
+func IsTornLine(m []byte, values []template.Value) bool {
 	end := m[len(m)-1]
 	if !scan.IsDigit(end) && !scan.IsLetter(end) && end != '.' {
 		return false

@@ -34,7 +34,7 @@ type Log struct {
 	// if none follows, to the last one.
 	Config        map[string]any
 	Block         FormatID       // the format to whose block of lines the next line belongs; NoBlock outside of blocks
-	States        States         // what single formats have read of the log
+	States        FormatStates   // what single formats have read of the log
 	day           scan.DateCache // of the last time stamp
 	heading       []byte         // the last "- name - LEVEL - "
 	zoneReported  bool           // the report contains the assumed time zone
@@ -94,11 +94,11 @@ func (log *Log) NoteResume(m []byte) {
 	}
 }
 
-// States contains, for each format, what it has read from a run or from a whole log.
-type States [MaxFormats]any
+// FormatStates contains, for each format, what it has read from a run or from a whole log.
+type FormatStates [MaxFormats]any
 
-// State returns what format f has read so far, at first a zero T.
-func State[T any](s *States, f FormatID) *T {
+// FormatState returns what format f has read so far, at first a zero T.
+func FormatState[T any](s *FormatStates, f FormatID) *T {
 	if state, ok := s[f].(*T); ok {
 		return state
 	}

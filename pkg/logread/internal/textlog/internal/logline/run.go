@@ -20,10 +20,10 @@ type Run struct {
 	Ranks         map[int]bool    // ranks in the labels of used lines
 	Trials        map[string]*runs.Trial
 	Curves        record.Curves
-	Closed        bool     // the next lines belong to another run
-	SumRates      bool     // rates are per rank and must be summed
-	Program       FormatID // the program that trains; Command if unknown
-	States        States   // what the lines of single formats contain
+	Closed        bool         // the next lines belong to another run
+	SumRates      bool         // rates are per rank and must be summed
+	Program       FormatID     // the program that trains; Command if unknown
+	States        FormatStates // what the lines of single formats contain
 	// Values that are stored in the run at its end.
 	BarEpochs      EpochsByRank // epochs of progress bars; they count only if no other lines have epochs
 	IterationRates []float64    // rates of a benchmark's iterations, per second and worker
@@ -130,14 +130,14 @@ func (r *Run) HasValues() bool {
 // AddConfig adds settings to the run's configuration.
 func (log *Log) AddConfig(c map[string]any) {
 	for key, v := range c {
-		record.Set(&log.Current.Run.Info, key, v)
+		record.SetConfigValue(&log.Current.Run.Info, key, v)
 	}
 }
 
 // AddSetting adds one setting to the run's configuration.
 func (log *Log) AddSetting(key string, v any) {
-	if info := &log.Current.Run.Info; len(info.Config) < record.MaxSettings {
-		record.Set(info, key, v)
+	if info := &log.Current.Run.Info; len(info.Config) < record.MaxRunSettings {
+		record.SetConfigValue(info, key, v)
 	}
 }
 
@@ -197,9 +197,9 @@ func (log *Log) LastEpoch() *runs.Epoch {
 	return &list.Epochs[len(list.Epochs)-1]
 }
 
-// CheckSeconds returns the time of an epoch if it is positive and finite. Otherwise it reports a
+// EpochSecondsOrNaN returns the time of an epoch if it is positive and finite. Otherwise it reports a
 // problem and returns NaN: the clock was set back, or the number is no time.
-func (log *Log) CheckSeconds(seconds float64) float64 {
+func (log *Log) EpochSecondsOrNaN(seconds float64) float64 {
 	switch {
 	case math.IsNaN(seconds) || math.IsInf(seconds, 0):
 		log.AddProblem("expected the seconds of an epoch, got %g; its time is not used", seconds)
@@ -229,7 +229,7 @@ func (log *Log) AddPoint(name []byte, rank int, step int64, v, seconds float64) 
 		log.AddProblem("the file has more than %d names of values; %.40q is not used", record.MaxCurveNames, string(name))
 		return
 	}
-	c.Add(step, v, seconds)
+	c.AddPoint(step, v, seconds)
 	log.In.Report.Records++
 }
 

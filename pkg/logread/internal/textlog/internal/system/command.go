@@ -13,7 +13,7 @@ import (
 
 // Command returns the format of commands that start a training, and of lines with its workers.
 func Command() logline.Format {
-	return logline.Format{Name: "command", Rules: append(worldRules(),
+	return logline.Format{Name: "command", Rules: append(worldSizeAndRankRules(),
 		logline.Rule{First: "rusp+$mhtdaC", Read: readCommand},
 	)}
 }
@@ -65,8 +65,8 @@ func readCommand(log *logline.Log, m []byte) logline.Result {
 	if before := run.Run.Info.Command; len(before) > 0 {
 		// The same command of another rank, a command that srun starts, or another program's: the
 		// launcher of the program whose output follows counts.
-		old, l := launchline.Parse(before), launchline.Parse(words)
-		if a, b := batchOf(before), batchOf(words); a != b && l.Script == old.Script { // of another run, whose values are in another file
+		old, l := launchline.ParseCommand(before), launchline.ParseCommand(words)
+		if a, b := batchSizeOption(before), batchSizeOption(words); a != b && l.Script == old.Script { // of another run, whose values are in another file
 			log.BeginRun()
 			log.CountLine(logline.Command)
 			applyCommand(log, words, m)
@@ -75,7 +75,7 @@ func readCommand(log *logline.Log, m []byte) logline.Result {
 		if l.Script == old.Script || l.Launcher == "" && (l.Script == "" || old.Script == "") {
 			return logline.Idle
 		}
-		for name := range launchline.Settings(before) {
+		for name := range launchline.CommandSettings(before) {
 			delete(run.Run.Info.Config, name)
 		}
 	}
@@ -83,16 +83,16 @@ func readCommand(log *logline.Log, m []byte) logline.Result {
 	return logline.Used
 }
 
-func batchOf(words []string) float64 {
-	v, _ := record.ConfigNumber(launchline.Settings(words), record.BatchKeys()...)
+func batchSizeOption(words []string) float64 {
+	v, _ := record.ConfigNumber(launchline.CommandSettings(words), record.BatchSettingKeys()...)
 	return v
 }
 
 func applyCommand(log *logline.Log, words []string, text []byte) {
 	run := log.Current
 	run.Run.Info.Command = words
-	run.Evidence = launchline.Evidence(words, fmt.Sprintf("line %d: %.100q", log.Lines.Number, text))
-	for name, v := range launchline.Settings(words) {
+	run.Evidence = launchline.CommandEvidence(words, fmt.Sprintf("line %d: %.100q", log.Lines.Number, text))
+	for name, v := range launchline.CommandSettings(words) {
 		log.AddSetting(name, v)
 	}
 }

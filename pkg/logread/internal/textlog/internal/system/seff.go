@@ -51,7 +51,7 @@ func Seff() logline.Format {
 }
 
 func seffStateOf(log *logline.Log) *seffState {
-	return logline.State[seffState](&log.States, logline.Seff)
+	return logline.FormatState[seffState](&log.States, logline.Seff)
 }
 
 // readSeffJob reads "Job ID:", which may begin the description of a job. Only the end of the block
@@ -146,7 +146,7 @@ func SeffJobs(log *logline.Log, parts []*record.Part) []*record.Part {
 	jobs := seffStateOf(log).jobs
 	if len(jobs) == 1 {
 		for _, p := range parts {
-			record.Put(&p.Run.Info.JobIDs, record.SlurmJobKey, jobs[0].Run.Info.JobIDs[record.SlurmJobKey])
+			record.PutInMap(&p.Run.Info.JobIDs, record.SlurmJobKey, jobs[0].Run.Info.JobIDs[record.SlurmJobKey])
 		}
 	}
 	return jobs

@@ -36,11 +36,11 @@ func Torchrun() logline.Format {
 }
 
 func rankFailureOf(log *logline.Log) *rankFailure {
-	return logline.State[rankFailure](&log.States, logline.Torchrun)
+	return logline.FormatState[rankFailure](&log.States, logline.Torchrun)
 }
 
 func readRootCause(log *logline.Log, _ []byte) logline.Result {
-	FinishFailure(log)
+	FinishRankFailure(log)
 	*rankFailureOf(log) = rankFailure{line: log.Lines.Number}
 	log.Block = logline.Torchrun
 	return logline.Used
@@ -50,7 +50,7 @@ func readRootCause(log *logline.Log, _ []byte) logline.Result {
 func readFailureLine(log *logline.Log, m []byte) logline.Result {
 	if scan.HasPrefix(m, "====") || scan.HasPrefix(m, "----") {
 		log.Block = logline.NoBlock
-		FinishFailure(log)
+		FinishRankFailure(log)
 		return logline.Idle
 	}
 	key, value, ok := bytes.Cut(m, []byte(":"))
@@ -76,8 +76,8 @@ func readFailureLine(log *logline.Log, m []byte) logline.Result {
 	return logline.Used
 }
 
-// FinishFailure sets the status of the run to failed if torchrun has reported a failed rank.
-func FinishFailure(log *logline.Log) {
+// FinishRankFailure sets the status of the run to failed if torchrun has reported a failed rank.
+func FinishRankFailure(log *logline.Log) {
 	p := *rankFailureOf(log)
 	if p.line == 0 {
 		return
@@ -112,7 +112,7 @@ func FinishFailure(log *logline.Log) {
 //
 // Such a line alone is no log: it only adds to the run whose values follow.
 
-func worldRules() []logline.Rule {
+func worldSizeAndRankRules() []logline.Rule {
 	var rules []logline.Rule
 	for _, name := range []string{
 		"World size", "world size", "World Size", "world_size", "WORLD_SIZE", "Number of replicas", "Number of replicas in sync", "Number of devices",
@@ -176,7 +176,7 @@ func setWorldSize(log *logline.Log, n, rank int) logline.Result {
 		return logline.Unknown
 	}
 	if log.Current.Closed || log.Current.HasValues() {
-		record.Put(&log.Config, "world_size", any(float64(n)))
+		record.PutInMap(&log.Config, "world_size", any(float64(n)))
 		return logline.Idle
 	}
 	run := log.CountLine(logline.Command)

@@ -41,7 +41,9 @@ func Lightning() logline.Format {
 	return logline.Format{Name: "Lightning bars", CountsFromZero: true, Rules: lightningRules()}
 }
 
-func barStateOf(r *logline.Run) *barState { return logline.State[barState](&r.States, logline.Tqdm) }
+func barStateOf(r *logline.Run) *barState {
+	return logline.FormatState[barState](&r.States, logline.Tqdm)
+}
 
 // rankBarState is the last finished bar of one rank.
 type rankBarState struct {
@@ -93,7 +95,7 @@ func readBar(log *logline.Log, m []byte) logline.Result {
 	}
 	if last == nil {
 		last = &rankBarState{epoch: -1}
-		record.Put(&s.ranks, log.Rank, last)
+		record.PutInMap(&s.ranks, log.Rank, last)
 	}
 	first := last.epoch != epoch
 	if first {
@@ -117,8 +119,8 @@ func readBar(log *logline.Log, m []byte) logline.Result {
 	return logline.Pending
 }
 
-// reasonBars is the reason for ignoring progress bars if other lines contain epochs.
-const reasonBars = "progress bars beside the epochs of other lines"
+// reasonRedundantBars is the reason for ignoring progress bars if other lines contain epochs.
+const reasonRedundantBars = "progress bars beside the epochs of other lines"
 
 // FinishBars gives the run the epochs of the bars, unless other lines have epochs or show which
 // program trains.
@@ -127,7 +129,7 @@ func FinishBars(r *logline.Run, report *record.Report) {
 	switch {
 	case s.lines == 0:
 	case len(r.Epochs.All) > 0 || r.Program != logline.Command:
-		report.AddIgnoredLines(record.IgnoredLines{Reason: reasonBars, Lines: s.lines, First: s.first})
+		report.AddIgnoredLines(record.IgnoredLines{Reason: reasonRedundantBars, Lines: s.lines, First: s.first})
 		r.LinesByFormat[logline.Tqdm], r.LinesByFormat[logline.Lightning] = 0, 0
 	default:
 		r.Epochs = r.BarEpochs
@@ -176,10 +178,10 @@ func fractionOrNaN(v float64) float64 {
 	return v
 }
 
-type barPart int
+type barPhase int
 
 const (
-	trainingPart barPart = iota
+	trainingPart barPhase = iota
 	evaluationPart
 	otherPart // no part of an epoch
 )
@@ -187,7 +189,7 @@ const (
 // parseBarDescription parses the description of a bar, such as "Epoch 3/10", "Train epoch [3]" and
 // "Epoch 3 val". epoch is -1 if there is none; part states whether the bar is about the training or
 // the validation.
-func parseBarDescription(description []byte) (epoch int, part barPart) {
+func parseBarDescription(description []byte) (epoch int, part barPhase) {
 	if len(description) > 200 {
 		return -1, otherPart
 	}

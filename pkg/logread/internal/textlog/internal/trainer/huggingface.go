@@ -55,7 +55,7 @@ func HuggingFace() logline.Format {
 }
 
 func huggingFaceStateOf(r *logline.Run) *huggingFaceState {
-	return logline.State[huggingFaceState](&r.States, logline.HuggingFace)
+	return logline.FormatState[huggingFaceState](&r.States, logline.HuggingFace)
 }
 
 func huggingFaceRules() []logline.Rule {
@@ -100,7 +100,7 @@ func setHuggingFaceSetting(log *logline.Log, key string, v float64) logline.Resu
 // readHuggingFaceEntry reads a dictionary that the Trainer printed. Unlike the dictionaries of
 // other programs, it contains an epoch together with learning_rate, eval_… or train_runtime.
 func readHuggingFaceEntry(log *logline.Log, m []byte) logline.Result {
-	buffer := logline.State[progress.DictEntries](&log.States, logline.HuggingFace)
+	buffer := logline.FormatState[progress.DictEntries](&log.States, logline.HuggingFace)
 	all, ok := progress.AppendDict((*buffer)[:0], m)
 	*buffer = all
 	if !ok {
@@ -108,9 +108,9 @@ func readHuggingFaceEntry(log *logline.Log, m []byte) logline.Result {
 	}
 	epoch, loss := all.Value("epoch"), all.Value("loss")
 	end, isEnd := huggingface.ParseFinalEntry(all, epoch)
-	isTraining := isKnown(loss) && isKnown(all.Value("learning_rate"))
-	isEvaluation := isKnown(all.Value("eval_loss")) || isKnown(all.Value("eval_runtime"))
-	if !isKnown(epoch) || !isEnd && !isTraining && !isEvaluation {
+	isTraining := isNotNaN(loss) && isNotNaN(all.Value("learning_rate"))
+	isEvaluation := isNotNaN(all.Value("eval_loss")) || isNotNaN(all.Value("eval_runtime"))
+	if !isNotNaN(epoch) || !isEnd && !isTraining && !isEvaluation {
 		return logline.Unknown
 	}
 	if h := huggingFaceStateOf(log.Current); isTraining && h.entries > 0 && (h.end.Seconds > 0 || epoch < h.epoch && log.Rank == h.rank) {
@@ -153,7 +153,7 @@ func addHuggingFaceValues(log *logline.Log, all progress.DictEntries, epoch floa
 	}
 }
 
-func isKnown(v float64) bool { return !math.IsNaN(v) }
+func isNotNaN(v float64) bool { return !math.IsNaN(v) }
 
 // finishHuggingFace sets the run's properties that follow from the header and the last dictionary.
 func finishHuggingFace(r *logline.Run, report *record.Report) {

@@ -26,7 +26,7 @@ import (
 // open epoch, it is an evaluation (kerastest.go).
 
 type kerasState struct {
-	ranks map[int]*kerasRank // by label
+	ranks map[int]*kerasRankState // by label
 	// evaluations contains the evaluations after the last epoch.
 	evaluations []kerasEvaluation
 	zeros       int // number of epochs with a time of 0 s
@@ -42,12 +42,12 @@ func Keras() logline.Format {
 }
 
 func kerasStateOf(r *logline.Run) *kerasState {
-	return logline.State[kerasState](&r.States, logline.Keras)
+	return logline.FormatState[kerasState](&r.States, logline.Keras)
 }
 
-// kerasRank is the state of the ranks that write with the same label. Without labels, all ranks
+// kerasRankState is the state of the ranks that write with the same label. Without labels, all ranks
 // share one kerasRank.
-type kerasRank struct {
+type kerasRankState struct {
 	opened bool // a line "Epoch N/M" has this label
 	// writers is the number of ranks with this label, counted by the lines "Epoch N/M" per epoch.
 	// begun is the highest N so far, and times the number of lines with it.
@@ -64,26 +64,26 @@ type kerasRank struct {
 	unfinished, steps int
 }
 
-func newKerasRank(opened bool) *kerasRank {
-	return &kerasRank{opened: opened, again: map[int]int{}, repeated: map[int]int{}}
+func newKerasRank(opened bool) *kerasRankState {
+	return &kerasRankState{opened: opened, again: map[int]int{}, repeated: map[int]int{}}
 }
 
 func kerasLabelsWithEpochs(log *logline.Log) *map[int]bool {
-	return logline.State[map[int]bool](&log.States, logline.Keras)
+	return logline.FormatState[map[int]bool](&log.States, logline.Keras)
 }
 
-func (k *kerasState) findOrAddRank(log *logline.Log) *kerasRank {
+func (k *kerasState) findOrAddRank(log *logline.Log) *kerasRankState {
 	r := k.ranks[log.Rank]
 	if r == nil {
 		r = newKerasRank((*kerasLabelsWithEpochs(log))[log.Rank])
-		record.Put(&k.ranks, log.Rank, r)
+		record.PutInMap(&k.ranks, log.Rank, r)
 	}
 	return r
 }
 
 // closeEpoch closes the open epoch to which the next values belong, and returns its number. If the
 // log has no lines "Epoch N/M", the number is that of the line of values.
-func (r *kerasRank) closeEpoch() int {
+func (r *kerasRankState) closeEpoch() int {
 	n := r.last + 1
 	if len(r.open) > 0 {
 		n, r.open = r.open[0], r.open[1:]
@@ -137,7 +137,7 @@ func beginKerasEpoch(log *logline.Log, v []template.Value) logline.Result {
 // beginsOtherRun reports whether the line "Epoch n/total" belongs to another run than the rank's epochs
 // before it, although n is not 1, because the log is an excerpt. If several ranks write without labels,
 // a late one may repeat the last epoch. A program that calls fit again continues after the last epoch.
-func (r *kerasRank) beginsOtherRun(n, total int) bool {
+func (r *kerasRankState) beginsOtherRun(n, total int) bool {
 	if n == 1 || r.last == 0 || !r.hasNoOpenEpoch() {
 		return false
 	}
@@ -146,7 +146,7 @@ func (r *kerasRank) beginsOtherRun(n, total int) bool {
 
 // nextKerasLoopEpoch returns the epoch that rank r opens by a line "Epoch 1/1", which a program that
 // calls fit in a loop prints for each epoch. Before the first values, each rank prints it once.
-func nextKerasLoopEpoch(log *logline.Log, r *kerasRank) int {
+func nextKerasLoopEpoch(log *logline.Log, r *kerasRankState) int {
 	r.loops++
 	if r.last == 0 {
 		r.atOnce = r.loops
@@ -161,7 +161,7 @@ func nextKerasLoopEpoch(log *logline.Log, r *kerasRank) int {
 
 // openEpoch opens epoch n. Each rank has at most one open epoch, so if more are open, the first
 // one's values are missing in the log: openEpoch then closes it and returns its number, otherwise 0.
-func (r *kerasRank) openEpoch(n int) (lost int) {
+func (r *kerasRankState) openEpoch(n int) (lost int) {
 	switch {
 	case n > r.begun:
 		r.begun, r.times = n, 1

@@ -47,13 +47,13 @@ func kerasHasNoOpenEpoch(log *logline.Log) bool {
 }
 
 // hasNoOpenEpoch reports whether the rank writes lines "Epoch N/M" and has no open epoch.
-func (r *kerasRank) hasNoOpenEpoch() bool { return r.opened && len(r.open) == 0 }
+func (r *kerasRankState) hasNoOpenEpoch() bool { return r.opened && len(r.open) == 0 }
 
 // removeInferredKerasEpochs is called at the first line "Epoch N/M" of rank r. It removes the epochs that
 // were counted by lines of values until then, unless other programs have logged epochs in the same run.
-func removeInferredKerasEpochs(log *logline.Log, r *kerasRank) {
+func removeInferredKerasEpochs(log *logline.Log, r *kerasRankState) {
 	run := log.Current
-	record.Put(kerasLabelsWithEpochs(log), log.Rank, true)
+	record.PutInMap(kerasLabelsWithEpochs(log), log.Rank, true)
 	list := run.Epochs.Find(logline.RankID{Rank: log.Rank})
 	if r.opened = true; r.last == 0 || list == nil || run.LinesByFormat[logline.SC21]+run.LinesByFormat[logline.Study]+run.LinesByFormat[logline.Rates] > 0 {
 		return
@@ -116,7 +116,7 @@ func addExtraKerasValues(log *logline.Log, e runs.Epoch, steps int, bar bool) lo
 }
 
 // replaceKerasEpoch replaces the epoch old by the values of a later line that repeats it.
-func replaceKerasEpoch(log *logline.Log, r *kerasRank, old *runs.Epoch, updated runs.Epoch) {
+func replaceKerasEpoch(log *logline.Log, r *kerasRankState, old *runs.Epoch, updated runs.Epoch) {
 	if old.Seconds != old.Seconds && r.unfinished > 0 {
 		r.unfinished--
 		kerasStateOf(log.Current).zeros--
@@ -124,18 +124,18 @@ func replaceKerasEpoch(log *logline.Log, r *kerasRank, old *runs.Epoch, updated 
 	log.In.Report.LinesUsed--
 	log.In.Report.AddIgnored(old.Line, kerasAgain)
 	updated.Epoch = old.Epoch
-	updated.Seconds = checkKerasSeconds(log, updated.Seconds)
+	updated.Seconds = kerasSecondsOrNaN(log, updated.Seconds)
 	*old = updated
 }
 
-// checkKerasSeconds returns seconds, or NaN if it is not a valid duration of an epoch. It also
+// kerasSecondsOrNaN returns seconds, or NaN if it is not a valid duration of an epoch. It also
 // returns NaN for 0, to which Keras rounds short durations, and counts these epochs.
-func checkKerasSeconds(log *logline.Log, seconds float64) float64 {
+func kerasSecondsOrNaN(log *logline.Log, seconds float64) float64 {
 	if seconds == 0 {
 		kerasStateOf(log.Current).zeros++
 		return math.NaN()
 	}
-	return log.CheckSeconds(seconds)
+	return log.EpochSecondsOrNaN(seconds)
 }
 
 // ignoreEvaluations removes the evaluations so far and reports their lines as ignored.
@@ -158,7 +158,7 @@ func setPlannedEpochs(r *logline.Run) {
 		return
 	}
 	if _, has := r.Run.Info.Config["epochs"]; !has {
-		record.Set(&r.Run.Info, "epochs", float64(planned))
+		record.SetConfigValue(&r.Run.Info, "epochs", float64(planned))
 	}
 }
 

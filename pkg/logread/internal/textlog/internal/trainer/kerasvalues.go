@@ -32,7 +32,7 @@ func readKerasSummary(log *logline.Log, m []byte) logline.Result {
 		return logline.Unknown
 	}
 	if c.SkipBlanks(); scan.HasPrefix(c.Rest, "\x1b") {
-		c.Rest = scan.SkipBlanks(stripColors(c.Rest))
+		c.Rest = scan.SkipBlanks(stripANSIColors(c.Rest))
 	}
 	bar := scan.HasPrefix(c.Rest, "━")
 	switch {
@@ -88,7 +88,7 @@ func closeKerasEpoch(log *logline.Log, seconds float64) *runs.Epoch {
 	}
 	e := log.FindOrAddEpoch(n, ordinal)
 	if e.Seconds, e.Line = seconds, log.Lines.Number; !(seconds > 0) {
-		e.Seconds = checkKerasSeconds(log, seconds)
+		e.Seconds = kerasSecondsOrNaN(log, seconds)
 	}
 	return e
 }

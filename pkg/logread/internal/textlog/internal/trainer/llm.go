@@ -71,7 +71,7 @@ func Megatron() logline.Format {
 // tokensPerStep returns a pointer to the number of tokens that all workers of nanoGPT process per
 // step.
 func tokensPerStep(r *logline.Run) *float64 {
-	return logline.State[float64](&r.States, logline.NanoGPT)
+	return logline.FormatState[float64](&r.States, logline.NanoGPT)
 }
 
 func setNanoGPTTokens(log *logline.Log, v []template.Value) logline.Result {
@@ -98,7 +98,7 @@ func finishNanoGPT(r *logline.Run, report *record.Report) {
 	rates := r.Curves.FindOrAdd([]byte("tokens_per_second"), seconds.Rank, false)
 	for i, step := range seconds.Steps {
 		if v := *tokensPerStep(r) / seconds.Values[i]; rates != nil && !evaluated[step] && v > 0 && !math.IsInf(v, 0) {
-			rates.Add(step, v, 0)
+			rates.AddPoint(step, v, 0)
 		}
 	}
 	if rates != nil && rates.Points > 0 {

@@ -63,7 +63,7 @@ func ImageNet() logline.Format {
 func Torchvision() logline.Format {
 	return logline.Format{Name: "torchvision reference", CountsFromZero: true, Rules: []logline.Rule{
 		{Templates: []string{"| distributed init (rank {rank}):*"}, Use: addInitRank, MayBeOther: true},
-		{Prefix: "Namespace(", Read: readNamespace},
+		{Prefix: "Namespace(", Read: readArgparseNamespace},
 	}}
 }
 
@@ -77,7 +77,7 @@ func Timm() logline.Format {
 
 // meterStateOf returns the meters of a run. It is shared by all programs that print meters.
 func meterStateOf(r *logline.Run) *meterState {
-	return logline.State[meterState](&r.States, logline.ImageNet)
+	return logline.FormatState[meterState](&r.States, logline.ImageNet)
 }
 
 // meterWriter is a process that prints meters.
@@ -92,11 +92,11 @@ type meterEpoch struct {
 	stepSeconds                  float64 // mean time of its steps so far; NaN if unknown
 }
 
-func (w *meterWriter) current() *meterEpoch { return &w.epochs[len(w.epochs)-1] }
+func (w *meterWriter) currentEpoch() *meterEpoch { return &w.epochs[len(w.epochs)-1] }
 
 // isBefore reports whether the writer's last line is about an earlier epoch or step than m.
 func (w *meterWriter) isBefore(m *meterLine) bool {
-	last := w.current()
+	last := w.currentEpoch()
 	return last.epoch < m.epoch || last.epoch == m.epoch && last.last < m.step
 }
 
@@ -106,7 +106,7 @@ func (w *meterWriter) addLine(m *meterLine) {
 		w.epochs = append(w.epochs, meterEpoch{epoch: m.epoch, last: m.step, steps: m.steps, stepSeconds: m.stepSeconds})
 		return
 	}
-	last := w.current()
+	last := w.currentEpoch()
 	last.interval, last.last, last.stepSeconds = m.step-last.last, m.step, m.stepSeconds
 }
 
@@ -120,7 +120,7 @@ func selectMeterWriter(log *logline.Log, m *meterLine) *meterWriter {
 		if w.isBefore(m) {
 			return w
 		}
-		earlier = earlier && m.epoch < w.current().epoch
+		earlier = earlier && m.epoch < w.currentEpoch().epoch
 	}
 	if earlier || len(writers) >= 1<<12 {
 		log.BeginRun()
@@ -128,7 +128,7 @@ func selectMeterWriter(log *logline.Log, m *meterLine) *meterWriter {
 	}
 	s := meterStateOf(log.Current)
 	w := &meterWriter{id: logline.RankID{Rank: log.Rank, Ordinal: len(writers)}}
-	record.Put(&s.ranks, log.Rank, append(writers, w))
+	record.PutInMap(&s.ranks, log.Rank, append(writers, w))
 	if s.primary == nil {
 		s.primary = w
 	}
@@ -177,7 +177,7 @@ func addMeterLine(log *logline.Log, m *meterLine) {
 }
 
 func meterBuffer(log *logline.Log) *[]progress.Meter {
-	return logline.State[[]progress.Meter](&log.States, logline.ImageNet)
+	return logline.FormatState[[]progress.Meter](&log.States, logline.ImageNet)
 }
 
 // readMeters reads the meters at the end of a line. ok is false for anything else.
@@ -214,7 +214,7 @@ func readMeterEpoch(log *logline.Log, m []byte) logline.Result {
 			return logline.Unknown
 		}
 		log.CountLine(logline.Torchvision)
-		e.Seconds, e.Line = log.CheckSeconds(seconds), log.Lines.Number
+		e.Seconds, e.Line = log.EpochSecondsOrNaN(seconds), log.Lines.Number
 		return logline.Used
 	}
 	x.format = logline.ImageNet
@@ -362,7 +362,7 @@ func readMeterAccuracy(log *logline.Log, e *runs.Epoch, c scan.Cursor) logline.R
 		return logline.Unknown
 	}
 	e.ValAccuracy = v / 100
-	if isKnown(loss) {
+	if isNotNaN(loss) {
 		e.ValLoss = loss
 	}
 	meterStateOf(log.Current).evaluated = max(meterStateOf(log.Current).evaluated, e.Epoch+1)
@@ -376,7 +376,7 @@ func lastMeterEpoch(log *logline.Log) *runs.Epoch {
 	if len(writers) == 0 {
 		return nil
 	}
-	return findMeterEpoch(log, writers[0].current().epoch)
+	return findMeterEpoch(log, writers[0].currentEpoch().epoch)
 }
 
 func countMeterLine(log *logline.Log) {

@@ -27,13 +27,13 @@ func addInitRank(log *logline.Log, v []template.Value) logline.Result {
 	if rank < 0 || rank > record.MaxWorkers {
 		return logline.Unknown
 	}
-	record.Put(&meterStateOf(log.BeginHeader()).initRanks, rank, true)
+	record.PutInMap(&meterStateOf(log.BeginHeader()).initRanks, rank, true)
 	return logline.Used
 }
 
-// readNamespace reads the settings in a printed argparse.Namespace. The settings of torchvision's
+// readArgparseNamespace reads the settings in a printed argparse.Namespace. The settings of torchvision's
 // reference scripts are used.
-func readNamespace(log *logline.Log, m []byte) logline.Result {
+func readArgparseNamespace(log *logline.Log, m []byte) logline.Result {
 	if m[len(m)-1] != ')' || len(meterStateOf(log.Current).initRanks) == 0 || meterStateOf(log.Current).primary != nil {
 		return logline.Unknown
 	}
@@ -68,8 +68,8 @@ func finishMeters(r *logline.Run, report *record.Report) {
 			setMeterSeconds(r, w, report)
 		}
 	}
-	x := s.primary.current()
-	if e := r.Epochs.Find(s.primary.id).Find(x.epoch); e != nil && math.IsNaN(e.Seconds) && !s.isComplete(x) {
+	x := s.primary.currentEpoch()
+	if e := r.Epochs.Find(s.primary.id).Find(x.epoch); e != nil && math.IsNaN(e.Seconds) && !s.isCompleteEpoch(x) {
 		r.Epochs.Remove(x.epoch)
 		report.AddAssumption("epoch %d is not complete (step %d of %d): its values are only in the curves", x.epoch+1, x.last, x.steps)
 	}
@@ -82,7 +82,7 @@ func setMeterSeconds(r *logline.Run, w *meterWriter, report *record.Report) {
 	for i := range w.epochs {
 		x := &w.epochs[i]
 		e := list.Find(x.epoch)
-		if e == nil || !math.IsNaN(e.Seconds) || !(x.stepSeconds > 0) || i+1 == len(w.epochs) && !meterStateOf(r).isComplete(x) {
+		if e == nil || !math.IsNaN(e.Seconds) || !(x.stepSeconds > 0) || i+1 == len(w.epochs) && !meterStateOf(r).isCompleteEpoch(x) {
 			continue
 		}
 		e.Seconds = x.stepSeconds * float64(x.steps)
@@ -90,8 +90,8 @@ func setMeterSeconds(r *logline.Run, w *meterWriter, report *record.Report) {
 	}
 }
 
-// isComplete reports whether the last epoch of a process is complete: an evaluation has followed,
+// isCompleteEpoch reports whether the last epoch of a process is complete: an evaluation has followed,
 // or no further step would be logged at the interval of the log.
-func (s *meterState) isComplete(x *meterEpoch) bool {
+func (s *meterState) isCompleteEpoch(x *meterEpoch) bool {
 	return s.evaluated > x.epoch || x.last+1 >= x.steps || x.interval > 0 && x.last+x.interval >= x.steps
 }

@@ -17,12 +17,12 @@ import (
 // Rates returns the format of lines with the rate of each rank.
 func Rates() logline.Format {
 	return logline.Format{Name: "rates by rank", Rules: []logline.Rule{
-		{Templates: []string{"Train samples {samples} time {seconds}s rate {samples_per_second} samples/s"}, Use: addRate, EndsWithValue: true},
+		{Templates: []string{"Train samples {samples} time {seconds}s rate {samples_per_second} samples/s"}, Use: addRateEpoch, EndsWithValue: true},
 	}}
 }
 
-// addRate adds an epoch to the line's rank: samples, seconds and samples per second.
-func addRate(log *logline.Log, v []template.Value) logline.Result {
+// addRateEpoch adds an epoch to the line's rank: samples, seconds and samples per second.
+func addRateEpoch(log *logline.Log, v []template.Value) logline.Result {
 	samples, seconds, rate := int(v[0].Number), v[1].Number, v[2].Number
 	if log.Current.Program != logline.Rates && log.LastEpoch() != nil { // the epochs of other lines
 		log.BeginRun()
@@ -34,7 +34,7 @@ func addRate(log *logline.Log, v []template.Value) logline.Result {
 		n = last.Epoch + 1
 	}
 	e := log.FindOrAddEpoch(n, 0)
-	e.Seconds, e.SamplesPerSecond, e.Samples = log.CheckSeconds(seconds), rate, samples
+	e.Seconds, e.SamplesPerSecond, e.Samples = log.EpochSecondsOrNaN(seconds), rate, samples
 	if off := math.Abs(float64(samples)/seconds - rate); off > 0.01*rate {
 		log.AddProblem("got %d samples in %g s but %g samples/s; both are kept as logged", samples, seconds, rate)
 	}

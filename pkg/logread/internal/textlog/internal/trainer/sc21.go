@@ -97,13 +97,13 @@ func addSC21Epoch(log *logline.Log, v []template.Value) logline.Result {
 	log.CountLine(logline.SC21)
 	e := log.FindOrAddEpoch(n, 0)
 	*e = record.NewUnmeasuredEpoch(n, log.Lines.Number)
-	e.Seconds, e.SamplesPerSecond, e.Samples = log.CheckSeconds(seconds), rate, computeSamples(seconds, rate)
+	e.Seconds, e.SamplesPerSecond, e.Samples = log.EpochSecondsOrNaN(seconds), rate, samplesFromRate(seconds, rate)
 	return logline.Used
 }
 
-// computeSamples returns the number of samples in an epoch: seconds × rate. It returns 0 if the
+// samplesFromRate returns the number of samples in an epoch: seconds × rate. It returns 0 if the
 // product is not close to an integer, because seconds and rate were rounded.
-func computeSamples(seconds, rate float64) int {
+func samplesFromRate(seconds, rate float64) int {
 	samples := seconds * rate
 	if !(samples > 0.5 && samples < 1<<40) {
 		return 0

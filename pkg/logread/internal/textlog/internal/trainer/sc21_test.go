@@ -13,15 +13,15 @@ func TestComputeSamples(t *testing.T) {
 	for range 10_000 {
 		n := math.Trunc(math.Ldexp(rng.Float64(), rng.IntN(40))) + 1
 		seconds := 1000 * rng.Float64()
-		if got := computeSamples(seconds, n/seconds); got != int(n) {
+		if got := samplesFromRate(seconds, n/seconds); got != int(n) {
 			t.Fatalf("%v s × %v: got %d samples, want %g", seconds, n/seconds, got, n)
 		}
-		if got := computeSamples(seconds, (n+0.5)/seconds); got != 0 && n < 1<<28 { // half a sample is then more than 1e-9
+		if got := samplesFromRate(seconds, (n+0.5)/seconds); got != 0 && n < 1<<28 { // half a sample is then more than 1e-9
 			t.Fatalf("%v s × %v: got %d samples, want 0", seconds, (n+0.5)/seconds, got)
 		}
 	}
 	for _, v := range []float64{math.NaN(), math.Inf(1), -1, 0, 0.3, 1 << 41} {
-		if got := computeSamples(1, v); got != 0 {
+		if got := samplesFromRate(1, v); got != 0 {
 			t.Errorf("1 s × %v: got %d samples, want 0", v, got)
 		}
 	}

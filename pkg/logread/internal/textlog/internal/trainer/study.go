@@ -88,7 +88,7 @@ func readStudyLoss(log *logline.Log, m []byte) logline.Result {
 		return log.Refuse("second training loss of epoch %d: a line \"[INFO] EPOCH: N/M\" before it is missing", e.Epoch)
 	}
 	log.CountLine(logline.Study)
-	e.TrainLoss, e.Seconds, e.Line = loss, log.CheckSeconds(seconds), log.Lines.Number
+	e.TrainLoss, e.Seconds, e.Line = loss, log.EpochSecondsOrNaN(seconds), log.Lines.Number
 	return logline.Used
 }
 
@@ -114,9 +114,9 @@ func readStudySetting(log *logline.Log, m []byte) logline.Result {
 		return logline.Unknown
 	}
 	key, value, ok := bytes.Cut(m[2:], []byte(":"))
-	if !ok || !scan.IsName(key) || len(value) > 1000 || len(log.Config) >= record.MaxSettings {
+	if !ok || !scan.IsName(key) || len(value) > 1000 || len(log.Config) >= record.MaxRunSettings {
 		return logline.Unknown
 	}
-	record.Put(&log.Config, string(key), logline.ParseNumberOrText(value))
+	record.PutInMap(&log.Config, string(key), logline.ParseNumberOrText(value))
 	return logline.Idle
 }

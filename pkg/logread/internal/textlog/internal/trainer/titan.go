@@ -25,7 +25,7 @@ func Titan() logline.Format {
 //	step:  1  loss:  8.1309  grad_norm:  1.5  memory:  0.53GiB(0.56%)  tps: 7,123  tflops: 10.1  mfu: 35.20%
 func readTitanStep(log *logline.Log, m []byte) logline.Result {
 	if bytes.IndexByte(m, 0x1b) >= 0 {
-		m = stripColors(m)
+		m = stripANSIColors(m)
 	}
 	c := scan.Cursor{Rest: bytes.TrimLeft(m, " ")}
 	step := c.Expect("step:").SkipBlanks().ReadInteger()
@@ -107,14 +107,14 @@ func readColoredLine(log *logline.Log, m []byte) logline.Result {
 	if bytes.Contains(m, []byte("step:")) {
 		return readTitanStep(log, m)
 	}
-	if plain := scan.SkipBlanks(stripColors(m)); len(plain) > 0 && scan.IsDigit(plain[0]) {
+	if plain := scan.SkipBlanks(stripANSIColors(m)); len(plain) > 0 && scan.IsDigit(plain[0]) {
 		return readKerasSummary(log, plain)
 	}
 	return logline.Unknown
 }
 
-// stripColors returns m without the escape sequences of a terminal (ESC [ … letter).
-func stripColors(m []byte) []byte {
+// stripANSIColors returns m without the escape sequences of a terminal (ESC [ … letter).
+func stripANSIColors(m []byte) []byte {
 	var out []byte
 	for i := 0; i < len(m); i++ {
 		if m[i] != 0x1b {
