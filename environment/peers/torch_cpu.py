@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The PyTorch side of "lockstep bench": one process, steered by lines.
 
-    torch_cpu.py --task train --threads 1 --format contiguous [--model unet2d --base 32 --depth 4 --size 128 --batch 8]
+    torch_cpu.py --task train --threads 1 --format contiguous [--compile] [--model unet2d --base 32 --depth 4 --size 128 --batch 8]
     torch_cpu.py --task allreduce --threads 1
 
 It says what it is in one line of JSON, then answers each line that it reads
@@ -18,12 +18,13 @@ With RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in the environment it is one
 process of a DistributedDataParallel run over gloo; torch.distributed.run, which
 usually sets them, does not start in Debian 12.
 
-Exit code 3: PyTorch is not installed; see environment/peers/install.
+Exit code 3: PyTorch is not installed, see environment/peers/install, or it cannot compile.
 """
 
 import argparse
 import json
 import os
+import shutil
 import sys
 import time
 
@@ -33,6 +34,7 @@ def arguments():
     p.add_argument("--task", choices=("train", "allreduce"), default="train")
     p.add_argument("--threads", type=int, default=1)
     p.add_argument("--format", choices=("contiguous", "channels_last"), default="contiguous")
+    p.add_argument("--compile", action="store_true", help="train the network that torch.compile makes; exit code 3 if it cannot")
     p.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help="bf16: the forward pass under autocast")
     p.add_argument("--model", choices=("unet2d", "resnet50v2", "unet3d", "unet3d-k3"), default="unet2d")
     p.add_argument("--base", type=int, default=32, help="channels of the first level")
@@ -62,6 +64,10 @@ except ImportError as e:
     sys.exit(3)
 
 WORLD = int(os.environ.get("WORLD_SIZE", "1"))
+
+if ARGS.compile and not (hasattr(torch, "compile") and shutil.which("g++")):
+    print(f"PyTorch {torch.__version__} cannot compile here: it needs version 2 and g++", file=sys.stderr)
+    sys.exit(3)
 
 
 def network():
@@ -96,6 +102,8 @@ class Train:
             "parameters": sum(p.numel() for p in model.parameters()),
             "flops_per_image": flops_per_image(model, *self.shape),
         }
+        if ARGS.compile:
+            self.about["name"] += ", compiled"
         last = torch.channels_last_3d if ARGS.model.startswith("unet3d") else torch.channels_last
         self.layout = last if ARGS.format == "channels_last" else torch.contiguous_format
         self.model = model.to(memory_format=self.layout)
@@ -103,6 +111,8 @@ class Train:
             self.model = nn.parallel.DistributedDataParallel(self.model, gradient_as_bucket_view=True)
             self.about["name"] += ", DDP over gloo"
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-3)
+        if ARGS.compile:
+            self.model = torch.compile(self.model)
 
     def step(self):
         image = torch.rand(ARGS.batch, *self.shape)

@@ -285,12 +285,50 @@ func (o AllReduceOptions) startPeer(ctx context.Context, name string, command []
 	if name == peerStream {
 		return comparison.StartPeer(ctx, comparison.Program{Argv: append(slices.Clone(command), "--task", taskStream), Workers: ranks, CPUs: cpus})
 	}
-	torch, err := o.Peer.TorchCommand(ctx, torchScript)
+	return o.startFastestGloo(ctx, ranks)
+}
+
+// startFastestGloo measures an all-reduce of glooTrialBytes with each version of PyTorch, and leaves the fastest
+// one running.
+func (o AllReduceOptions) startFastestGloo(ctx context.Context, ranks int) (best *comparison.Side, err error) {
+	versions, err := o.Peer.TorchCommands(ctx, torchScript)
 	if err != nil {
 		return nil, err
 	}
-	return comparison.StartPeer(ctx, comparison.Program{Argv: append(torch, "--task", taskAllReduce, "--threads", "1"), Workers: ranks})
+	fastest := 0.0
+	for _, torch := range versions {
+		side, err := comparison.StartPeer(ctx, comparison.Program{Argv: append(torch, "--task", taskAllReduce, "--threads", "1"), Workers: ranks})
+		if err != nil {
+			best.Close()
+			return nil, err
+		}
+		if len(versions) == 1 {
+			return side, nil
+		}
+		request := fmt.Sprintf("%s %d %d", comparison.RequestAllReduce, glooTrialBytes, glooTrialSums)
+		seconds, err := measureInTurns([]*comparison.Side{side}, request, 1+stepsPerMode)
+		if err != nil {
+			best.Close()
+			side.Close()
+			return nil, err
+		}
+		median := comparison.Median(seconds[0][1:])
+		comparison.Logf(o.Output, "%s, %d ranks: %.2f ms per sum of %s", side.About.Name, ranks, 1e3*median/glooTrialSums, formatBytes(glooTrialBytes))
+		if best != nil && median >= fastest {
+			side.Close()
+			continue
+		}
+		best.Close()
+		best, fastest = side, median
+	}
+	return best, nil
 }
+
+// The all-reduces by which the version of gloo is chosen.
+const (
+	glooTrialBytes = 10_000_000
+	glooTrialSums  = 10
+)
 
 // measureBufferSize measures all-reduces of size bytes on all sides in turns. It checks the result
 // of each side before and after.

@@ -34,7 +34,7 @@ const (
 
 // fakePeer speaks the protocol of environment/peers/torch_cpu.py in shell, so
 // that it needs neither PyTorch nor Python. A step in channels_last "takes"
-// 2 s, in contiguous 4 s. What a test breaks is in variables.
+// 2 s, in contiguous 4 s, or FAKE_SECONDS; compiled FAKE_COMPILED. What a test breaks is in variables.
 const fakePeer = `
 threads=1 format=none task=train
 while [ $# -gt 0 ]; do
@@ -42,12 +42,17 @@ while [ $# -gt 0 ]; do
     --threads) threads=$2 ;;
     --format) format=$2 ;;
     --task) task=$2 ;;
+    --compile) compile=", compiled" ;;
   esac
   shift
 done
 if [ -n "$FAKE_EXIT" ]; then echo "no module named torch" >&2; exit "$FAKE_EXIT"; fi
-case $format in contiguous) seconds=4 ;; *) seconds=2 ;; esac
-echo "{\"name\": \"fake, $format, rank ${RANK:-none}\", \"threads\": ${FAKE_THREADS:-$threads}, \"parameters\": ${FAKE_PARAMETERS:-447}, \"flops_per_image\": ${FAKE_FLOPS:-21696}}"
+case $format in contiguous) seconds=${FAKE_SECONDS:-4} ;; *) seconds=2 ;; esac
+if [ -n "$compile" ]; then
+  if [ -z "$FAKE_COMPILED" ]; then echo "cannot compile" >&2; exit 3; fi
+  seconds=$FAKE_COMPILED
+fi
+echo "{\"name\": \"fake$FAKE_VERSION, $format$compile, rank ${RANK:-none}\", \"threads\": ${FAKE_THREADS:-$threads}, \"parameters\": ${FAKE_PARAMETERS:-447}, \"flops_per_image\": ${FAKE_FLOPS:-21696}}"
 steps=0
 while read -r request rest; do
   if [ -n "$FAKE_LOG" ]; then echo "$format $request $rest" >>"$FAKE_LOG"; fi
@@ -163,11 +168,53 @@ func TestMissingPeer(t *testing.T) {
 	})
 	t.Run("checkout", func(t *testing.T) {
 		t.Chdir(t.TempDir()) // as the test binary, it lies in no checkout
-		_, err := PeerOptions{}.TorchCommand(t.Context(), torchScript)
+		_, err := PeerOptions{}.TorchCommands(t.Context(), torchScript)
 		if !errors.Is(err, ErrPeerMissing) || !strings.Contains(err.Error(), "--peers") {
 			t.Errorf("error %v does not say what to do", err)
 		}
 	})
+}
+
+// TestFastestTorch: of two versions, two formats and compiled code, the fastest is left running. A version
+// that cannot compile is not an error.
+func TestFastestTorch(t *testing.T) {
+	peer := fake(t)
+	peer.Python = ""
+	// The layout of environment/peers and environment/.cache.
+	root := t.TempDir()
+	peers, version := filepath.Join(root, "peers"), filepath.Join(root, ".cache", "torch-9")
+	if err := errors.Join(os.Rename(peer.Scripts, peers), os.MkdirAll(version, 0o755),
+		os.WriteFile(filepath.Join(version, "python3"), []byte("#!/bin/sh\nFAKE_VERSION=\" 9\" FAKE_SECONDS=1 exec sh \"$@\"\n"), 0o755)); err != nil {
+		t.Fatal(err)
+	}
+	peer.Scripts = peers
+	all, err := peer.TorchCommands(t.Context(), torchScript)
+	if err != nil || len(all) == 0 || all[len(all)-1][0] != filepath.Join(version, "python3") {
+		t.Fatalf("commands %q, %v: want the version of the folder last", all, err)
+	}
+	versions := [][]string{{"sh", filepath.Join(peers, torchScript)}, all[len(all)-1]}
+	for _, c := range []struct {
+		compiled string // seconds; empty: it cannot compile
+		want     string
+	}{
+		{"", "fake 9, contiguous, rank none"},
+		{"3", "fake 9, contiguous, rank none"},
+		{"0.5", "fake 9, contiguous, compiled, rank none"},
+	} {
+		t.Setenv("FAKE_COMPILED", c.compiled)
+		side, err := startFastestTorch(t.Context(), versions, tiny, workerSetting{1, 1}, "fp32", func(string, ...any) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if side.About.Name != c.want {
+			t.Errorf("compiled in %q s: %q is fastest, want %q", c.compiled, side.About.Name, c.want)
+		}
+		side.Close()
+	}
+	peer.Python = "sh"
+	if all, err := peer.TorchCommands(t.Context(), torchScript); err != nil || len(all) != 1 {
+		t.Errorf("with --python: commands %q, %v", all, err)
+	}
 }
 
 // TestInTurns: one at a time, each as often first.
@@ -299,9 +346,14 @@ func TestPeakBytes(t *testing.T) {
 func TestTorch(t *testing.T) {
 	benchtest.UseTestBinaryAsWorker(t)
 	peer := PeerOptions{Scripts: "../../environment/peers"}
-	if _, err := peer.TorchCommand(t.Context(), torchScript); errors.Is(err, ErrPeerMissing) {
+	versions, err := peer.TorchCommands(t.Context(), torchScript)
+	if errors.Is(err, ErrPeerMissing) {
 		t.Skip("python3-torch: PyTorch is not installed: run environment/peers/install")
 	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	peer.Python = versions[0][0] // one version, because each takes seconds to start
 	records, err := MeasureEngine(t.Context(), EngineOptions{Shape: tiny, Threads: []int{1}, Workers: 2, Repeats: 1, Peer: peer})
 	if err != nil {
 		t.Fatal(err)

@@ -77,14 +77,15 @@ func (s workerSetting) String() string {
 	return fmt.Sprintf("%d workers × %s", s.workers, threads)
 }
 
-// MeasureEngine measures training steps of Lockstep and of PyTorch, alternating, in separate processes.
-// A step consists of forward, backward and Adam, on new images. The first step does not count. PyTorch
-// uses the faster of its memory formats. If PyTorch is not installed, the error wraps ErrPeerMissing.
+// MeasureEngine measures training steps (forward, backward, Adam; each on new images) of Lockstep and of
+// PyTorch, alternating, in separate processes. The first step is not counted. PyTorch is the fastest of the
+// installed versions, in its faster memory format, compiled if that is faster. If PyTorch is not installed,
+// the error wraps ErrPeerMissing.
 func MeasureEngine(ctx context.Context, o EngineOptions) ([]Record, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	torch, err := o.Peer.TorchCommand(ctx, torchScript)
+	torch, err := o.Peer.TorchCommands(ctx, torchScript)
 	if err != nil {
 		return nil, fmt.Errorf("bench engine: %w", err)
 	}
@@ -114,8 +115,9 @@ func MeasureEngine(ctx context.Context, o EngineOptions) ([]Record, error) {
 // engineBench contains the options of MeasureEngine and the commands of both sides.
 type engineBench struct {
 	EngineOptions
-	torch, ours []string
-	record      Record // fields that all records share
+	torch  [][]string // by version
+	ours   []string
+	record Record // fields that all records share
 }
 
 // recordName formats the name of a record for setting s, and adds the network and the precision

@@ -177,7 +177,7 @@ func MeasurePeers(ctx context.Context, o Options) ([]comparison.Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	torch, err := o.Peer.TorchCommand(ctx, torchScript)
+	torch, err := o.Peer.ScriptCommand(ctx, torchScript, "PyTorch", "torch")
 	if err != nil {
 		return nil, fmt.Errorf("bench on a GPU: %w", err)
 	}

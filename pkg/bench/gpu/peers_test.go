@@ -239,7 +239,7 @@ func TestGPUTargets(t *testing.T) {
 // trains the same network.
 func TestTorchGPU(t *testing.T) {
 	peer := comparison.PeerOptions{}
-	if _, err := peer.TorchCommand(t.Context(), torchScript); errors.Is(err, comparison.ErrPeerMissing) {
+	if _, err := peer.ScriptCommand(t.Context(), torchScript, "PyTorch", "torch"); errors.Is(err, comparison.ErrPeerMissing) {
 		t.Skip("python3-torch: PyTorch is not installed: run environment/peers/install")
 	}
 	benchtest.UseTestBinaryAsWorker(t)
@@ -258,7 +258,7 @@ func TestTorchGPU(t *testing.T) {
 // TestTorchNetworks: the networks that PyTorch trains on a GPU have the parameters and
 // the FLOPs of ours.
 func TestTorchNetworks(t *testing.T) {
-	argv, err := comparison.PeerOptions{}.TorchCommand(t.Context(), torchScript)
+	argv, err := comparison.PeerOptions{}.ScriptCommand(t.Context(), torchScript, "PyTorch", "torch")
 	if errors.Is(err, comparison.ErrPeerMissing) {
 		t.Skip("python3-torch: PyTorch is not installed: run environment/peers/install")
 	}

@@ -51,9 +51,31 @@ func (o PeerOptions) ScriptCommand(ctx context.Context, script, what string, mod
 	return nil, fmt.Errorf("%w: found no python3 with %s: install %s with %s", ErrPeerMissing, what, it, InstallCommand)
 }
 
-// TorchCommand returns the command line of a script that needs PyTorch.
-func (o PeerOptions) TorchCommand(ctx context.Context, script string) ([]string, error) {
-	return o.ScriptCommand(ctx, script, "PyTorch", "torch")
+// TorchCommands returns the command lines of a script that needs PyTorch, one for each version: by o.Python,
+// or else by the first python3 that has PyTorch, and by the versions that InstallCommand has made with --torch.
+func (o PeerOptions) TorchCommands(ctx context.Context, script string) ([][]string, error) {
+	path, err := o.findScript(script)
+	if err != nil {
+		return nil, err
+	}
+	var all [][]string
+	first, err := o.ScriptCommand(ctx, script, "PyTorch", "torch")
+	if err == nil {
+		all = append(all, first)
+	}
+	if o.Python == "" {
+		made, globErr := filepath.Glob(filepath.Join(filepath.Dir(filepath.Dir(path)), ".cache", "torch-*", "python3"))
+		if globErr != nil {
+			return nil, globErr
+		}
+		for _, python := range made {
+			all = append(all, []string{python, path})
+		}
+	}
+	if len(all) > 0 {
+		err = nil
+	}
+	return all, err
 }
 
 // OpenMPICommand returns a command line that starts the given number of processes on this machine
