@@ -12,6 +12,9 @@
 // Options.Algorithm selects one: through memory the direct one is the default, over sockets
 // the ring; package schedule describes the others. With AlgorithmAuto, a measurement at
 // the start selects one for each size, so the bits may then differ between runs.
+//
+// The package has more files than others because each kind of group has its own, and all share the
+// checks, algorithms and errors of an operation. Wire formats and shared segments are in internal.
 package collective
 
 import (

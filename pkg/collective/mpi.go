@@ -221,7 +221,7 @@ func (g *MPI) transfer(ctx context.Context, m *message, p []byte, tag int) error
 	return nil
 }
 
-// waitForOperation waits until op, which what describes, is complete. It calls check every wire.CheckInterval; an
+// waitForOperation waits until op, which what describes, is complete. It calls check every wire.WaitCheckInterval; an
 // error of check ends the wait.
 func (g *MPI) waitForOperation(what string, op *mpiOperation, check func() error) error {
 	timer := time.NewTicker(wire.WaitCheckInterval)

@@ -9,7 +9,7 @@ import (
 	"lockstep/pkg/internal/device"
 )
 
-// reduceSmallBuffer adds up the buffers of two ranks, each of at most SmallBytes bytes. Each rank
+// reduceSmallBuffer adds up the buffers of two ranks, each of at most SmallBufferBytes bytes. Each rank
 // passes its buffer to the other rank together with its call, and both add them up in rank order.
 // So one synchronization is enough.
 //

@@ -77,7 +77,7 @@ func NewBuffers(ds Dataset) (image, target []float32) {
 }
 
 // windowReader is a data set that can read window w of a sample without the rest. A target that is
-// not aligned with the image (see window.IsAligned) is copied completely.
+// not aligned with the image (see window.AreShapesAligned) is copied completely.
 type windowReader interface {
 	getWindow(ctx context.Context, i int, w window.Window, image, target []float32) error
 }

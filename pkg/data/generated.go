@@ -163,7 +163,7 @@ func WriteCellClasses(ctx context.Context, dir string, c CellClassesOptions) err
 	if err := c.Validate(); err != nil {
 		return err
 	}
-	level := [...]uint8{0, 1, 2, 3} // in the mask, by level of generate.CellClasses
+	level := [...]uint8{0, 1, 2, 3} // in the mask, by level of generate.StainedCellClasses
 	if c.Classes < 4 {
 		level[3] = 0
 	}

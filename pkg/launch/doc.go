@@ -99,4 +99,10 @@
 // requeues the job, and the run continues with the next step. After a node has failed, the run
 // continues from the newest checkpoint. "environment/cluster start" starts a private Slurm on this
 // machine.
+//
+// # Files
+//
+// The package is larger than others because a sweep, its plan and its job are types that notebooks use,
+// and their methods are the launch itself. What does not need them is in internal: queue, cores,
+// binding, child, slurm and others.
 package launch

@@ -140,7 +140,7 @@ func TestResumeEndsWorkersLeftBehind(t *testing.T) {
 	wantLeft(t, dir)
 }
 
-// wantLeft checks which environments EndLeftBehind acts on: neither processes of another run nor those
+// wantLeft checks which environments KillOrphans acts on: neither processes of another run nor those
 // of a launcher that is alive.
 func wantLeft(t *testing.T, dir string) {
 	t.Helper()

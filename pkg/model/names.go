@@ -289,7 +289,7 @@ func axisOrderToKeras(dims int) []int {
 	return append(axes, 1, 0)
 }
 
-// axisOrderFromKeras returns the inverse of permutationToKeras.
+// axisOrderFromKeras returns the inverse of axisOrderToKeras.
 func axisOrderFromKeras(dims int) []int {
 	axes := make([]int, dims)
 	for i, a := range axisOrderToKeras(dims) {

@@ -17,6 +17,9 @@
 //
 // One process at a time owns a run and writes it; see Lock. Reading needs no
 // lock.
+//
+// The package is slightly larger than others because readers, the writer and the lock of a run folder
+// share the formats of its files.
 package runs
 
 import (

@@ -29,7 +29,7 @@ func TestProcs(t *testing.T) {
 	}
 }
 
-// TestLimitProcessors checks GOMAXPROCS after limitProcessors.
+// TestLimitProcessors checks GOMAXPROCS after limitGOMAXPROCS.
 func TestLimitProcessors(t *testing.T) {
 	before := runtime.GOMAXPROCS(0)
 	defer runtime.GOMAXPROCS(before)

@@ -75,7 +75,7 @@ func roundedCases() []convCase {
 	}
 }
 
-// roundedWindows are convolutions whose windows divide the map (see conv.CanRound) and that are
+// roundedWindows are convolutions whose windows divide the map (see conv.SupportsBF16) and that are
 // computed in bf16; the sizes are those of the small map.
 func roundedWindows() []convCase {
 	return []convCase{

@@ -231,7 +231,7 @@ func findLibraryInPlace(place SearchPlace, sonames []string, try func(path strin
 	return nil
 }
 
-// moveCUDNNFirst moves the place that contains cuDNN before all others except PathVariable. cuDNN
+// moveCUDNNFirst moves the place that contains cuDNN before all others except LibraryPathVariable. cuDNN
 // needs libraries of the CUDA version that it was built for, which are installed next to it. The
 // loader's path may contain another version. For example, a cluster's module may provide CUDA 12
 // while PyTorch is built for CUDA 13.

@@ -93,7 +93,7 @@ type pendingTensorKey struct {
 	part int
 }
 
-// The values of tensorKey.part.
+// The values of pendingTensorKey.part.
 const (
 	partValue       = iota // the result of the node
 	partSavedMean          // saved mean of a batch norm

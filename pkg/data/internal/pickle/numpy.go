@@ -66,7 +66,7 @@ func (r *unpickler) executeCallOpcode(op byte) error {
 }
 
 // pushName pushes the short name of module.function. It returns an error if the name is not in
-// allowedNames.
+// allowedPythonNames.
 func (r *unpickler) pushName(module, function string) error {
 	n, err := lookUpName(module, function)
 	if err == nil {

@@ -249,7 +249,7 @@ func (r *unpickler) popN(n int) ([]any, error) {
 }
 
 // lookUpName returns the short name of a Python name. It returns an error if the name is not in
-// allowedNames.
+// allowedPythonNames.
 func lookUpName(module, function string) (name, error) {
 	full := module + "." + function
 	n, ok := allowedPythonNames[full]

@@ -228,7 +228,7 @@ func Binarize(mask []uint8, inverted bool) (grey int) {
 const maxClassMaskValues = 32
 
 // DistinctMaskValues returns the different values of all masks. It returns nil if there are more than
-// maxClassLevels.
+// maxClassMaskValues.
 func DistinctMaskValues(masks []survey.Facts) []int {
 	all := map[int]bool{}
 	for _, f := range masks {

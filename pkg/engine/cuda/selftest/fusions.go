@@ -97,7 +97,7 @@ func (t *tester) checkNormGradientGraphs() error {
 	return nil
 }
 
-// checkNormGradientProgram checks a program of newNormGradientProgram. It first runs it as a step,
+// checkNormGradientProgram checks a program of newBatchNormGradientProgram. It first runs it as a step,
 // whose error must be at most bound, and then each plan of the data gradient.
 func (t *tester) checkNormGradientProgram(s []int, c Check, bound float64) (err error) {
 	p := newBatchNormGradientProgram(s)

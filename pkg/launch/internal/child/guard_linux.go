@@ -22,7 +22,7 @@ import (
 // and is the subreaper (prctl(2)) of all its descendants. When the program has ended, the guard
 // kills the remaining descendants, and then ends with the same exit code or signal. The operating
 // system signals the guard when the launcher ends, even by kill -9. If the guard itself is killed,
-// its parent finds the descendants by their environment; see EndLeftBehind.
+// its parent finds the descendants by their environment; see KillOrphans.
 
 // guardName is the guard's argv[0]. The arguments after it are the launcher's pid, the program's
 // path and its argv.

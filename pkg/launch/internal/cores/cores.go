@@ -92,7 +92,7 @@ type Claim struct {
 }
 
 // NewClaim returns the claim of a sweep that has no cores yet. folder and limit are the results of
-// ReadConfig. workers and threads are the number of workers of the largest run and the number of
+// ReadSharingConfig. workers and threads are the number of workers of the largest run and the number of
 // threads of each worker.
 func NewClaim(folder string, limit time.Duration, machine binding.CPUState, workers, threads int) (*Claim, error) {
 	c := &Claim{

@@ -51,7 +51,7 @@ const (
 // safeopen.CreatePrivateFolder chooses.
 func FindLocksFolder() (string, error) { return findLocksFolder(os.Getenv, os.TempDir()) }
 
-// findLocksFolder implements LocksFolder. getenv reads the environment, and temporary is the path
+// findLocksFolder implements FindLocksFolder. getenv reads the environment, and temporary is the path
 // of the temporary directory.
 func findLocksFolder(getenv func(string) string, temporary string) (string, error) {
 	if dir := getenv(FolderVariable); dir != "" {
@@ -198,7 +198,7 @@ type LockedEntry struct {
 }
 
 // AddEntry adds a sweep to the locks folder. id is the sweep's id, record the path of its record,
-// and state one of the Entry constants. The caller must hold the queue's lock, see WithLock.
+// and state one of the Entry constants. The caller must hold the queue's lock, see WithQueueLock.
 func AddEntry(folder, id, record, state string) (*LockedEntry, error) {
 	p := &LockedEntry{Entry: Entry{Folder: folder, ID: id, State: state, Record: record}}
 	text, err := json.Marshal(p.Entry)

@@ -153,7 +153,7 @@ func (g *runGroup) separateBy(d repeats.Difference) {
 const maxRepeatRateRatio = 3
 
 // unlikelyRepeats returns the differences "same seed" and "different rate" between runs that
-// otherwise look like repeats. Rates differ if their ratio exceeds maxRateRatio. Run folders, runs
+// otherwise look like repeats. Rates differ if their ratio exceeds maxRepeatRateRatio. Run folders, runs
 // in memory, and runs whose paths differ only in the repeat or seed always count as repeats. The
 // Values number the runs with the same seed and the groups of similar rates.
 func (g *runGroup) unlikelyRepeats() []repeats.Difference {

@@ -176,13 +176,13 @@ func isProgram(word string) bool {
 	return strings.HasSuffix(word, ".py") || strings.HasSuffix(word, "osu_allreduce") || strings.HasSuffix(word, "all_reduce_perf")
 }
 
-// intOption returns the first option with one of the names, or 0 if it is not a number from 1 to maxCount.
+// intOption returns the first option with one of the names, or 0 if it is not a number from 1 to maxParsedCount.
 func intOption(words []string, names ...string) int {
 	text, _ := findOption(words, names...)
 	return parseCount(text)
 }
 
-// parseCount parses a number from 1 to maxCount. It returns 0 for another text.
+// parseCount parses a number from 1 to maxParsedCount. It returns 0 for another text.
 func parseCount(text string) int {
 	if n, err := strconv.Atoi(text); err == nil && n > 0 && n <= maxParsedCount {
 		return n

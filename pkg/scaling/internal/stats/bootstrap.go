@@ -40,7 +40,7 @@ type bootstrapSample struct {
 }
 
 // setResampleDraws gets the sample's random draws from the cache. side is 0 for the numerator of a ratio
-// and 1 for the denominator; see drawKey.
+// and 1 for the denominator; see resampleKey.
 func (s *bootstrapSample) setResampleDraws(c *ResampleCache, side int) {
 	s.draws, s.scratch = c.draws(side, len(s.at)), make([]float64, len(s.at))
 }

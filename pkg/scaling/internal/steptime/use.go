@@ -183,7 +183,7 @@ func stepIntervals(spans []runs.Span) []interval {
 }
 
 // meanActivityOverSteps returns the mean of one activity over the steps of all runs. part is an index of
-// stepTimeUse. The interval is from the moving-block bootstrap (Künsch, The jackknife and the
+// stepActivitySeconds. The interval is from the moving-block bootstrap (Künsch, The jackknife and the
 // bootstrap for general stationary observations, Annals of Statistics 17, 1989): consecutive steps
 // are correlated, so blocks of about n^(1/3) consecutive steps are drawn, separately for each run.
 func meanActivityOverSteps(series [][]stepActivitySeconds, part int, level float64) stats.Estimate {

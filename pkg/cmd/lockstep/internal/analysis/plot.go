@@ -229,7 +229,7 @@ func (f *plotFlags) drawAll(s *scaling.Study) ([]*figure.Figure, error) {
 	return all, nil
 }
 
-// newPage arranges figures on one page.
+// newFigurePage arranges figures on one page.
 func (f *plotFlags) newFigurePage(title string, figures []*figure.Figure) (*figure.Figure, error) {
 	switch {
 	case f.options.NoTitle:

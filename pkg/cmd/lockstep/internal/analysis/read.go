@@ -183,7 +183,7 @@ func (f *readCommandFlags) writeOutput(c *cobra.Command, o logread.Options, path
 	return problems, err
 }
 
-// writeSuggestion prints proposed rules for the logs. With --save it keeps them in the folders of the logs.
+// writeSuggestedRules prints proposed rules for the logs. With --save it keeps them in the folders of the logs.
 func (f *readCommandFlags) writeSuggestedRules(c *cobra.Command, o logread.Options, paths []string) error {
 	cli.PrintReadPaths(c, paths...)
 	s, err := o.Suggest(c.Context(), paths...)

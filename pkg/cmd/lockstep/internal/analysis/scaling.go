@@ -146,7 +146,7 @@ To see the gain of overlap, compare with a series without it:
 	return c
 }
 
-// writeProblems writes a result's notes and problems, which CSV and JSON output does not contain.
+// writeNotesAndProblems writes a result's notes and problems, which CSV and JSON output does not contain.
 func writeNotesAndProblems(w io.Writer, r viewResult) {
 	var notes []string
 	var problems []runs.Problem

@@ -381,7 +381,7 @@ func (a *analysisFlags) writeViews(c *cobra.Command, s *scaling.Study, all []req
 	return err
 }
 
-// joinResults combines the results of one view into one table, CSV file or JSON value.
+// joinViewResults combines the results of one view into one table, CSV file or JSON value.
 func joinViewResults(results []viewResult, format string) ([]byte, error) {
 	var whole bytes.Buffer
 	var rows []json.RawMessage
@@ -419,7 +419,7 @@ func joinViewResults(results []viewResult, format string) ([]byte, error) {
 	return whole.Bytes(), nil
 }
 
-// viewKeys returns a unique key for each view: the view's name or, if a view is requested twice with
+// uniqueViewKeys returns a unique key for each view: the view's name or, if a view is requested twice with
 // different values, the text of the request.
 func uniqueViewKeys(all []requestedView) []string {
 	out := make([]string, len(all))
@@ -432,7 +432,7 @@ func uniqueViewKeys(all []requestedView) []string {
 	return out
 }
 
-// joinViews combines several views: tables with headings, or one JSON object.
+// joinViewOutputs combines several views: tables with headings, or one JSON object.
 func joinViewOutputs(all []requestedView, parts [][]byte, format string) []byte {
 	if len(all) == 1 {
 		return parts[0]

@@ -118,7 +118,7 @@ func IgnoreBrokenPipe(c *cobra.Command) *cobra.Command {
 	return c
 }
 
-// A pipeWriter discards its input after the reader of the pipe has exited or the terminal was closed.
+// A brokenPipeWriter discards its input after the reader of the pipe has exited or the terminal was closed.
 type brokenPipeWriter struct{ io.Writer }
 
 func (w brokenPipeWriter) Write(p []byte) (int, error) {

@@ -156,7 +156,7 @@ func checkFolderIsEmpty(dir string) error {
 	return nil
 }
 
-// makeCells generates images of cells. Like the other generators, it returns the setting with which a
+// makeCellImages generates images of cells. Like the other generators, it returns the setting with which a
 // config uses the data.
 func makeCellImages(c *cobra.Command, dir string, f dataMakeFlags) (string, error) {
 	if f.classes != 0 || f.rgb || f.sizes != nil {

@@ -96,7 +96,7 @@ func attachSweep(study string, newest bool) (job *launch.Job, name string, err e
 	return job, study, err
 }
 
-// findActive returns the folder of the active sweep named study. It returns "" if study is a path,
+// findActiveSweep returns the folder of the active sweep named study. It returns "" if study is a path,
 // or if not exactly one sweep has that name. The caller then looks in the logs folder.
 func findActiveSweep(active launch.JobList, study string) string {
 	if strings.ContainsRune(study, filepath.Separator) {

@@ -42,7 +42,7 @@ type outputPhase struct {
 	first              int // index of the first output in its plane, in floats
 	slices, rows, cols int
 	taps               []volumeTap
-	table              []int32 // rows of a full block, see kernel.NewTileTable
+	table              []int32 // rows of a full block, see kernel.NewTileOffsetTable
 	steps              []int32 // steps of the matrix kernel, see kernel.GEMMFunc
 	stepsPerPass       int     // number of steps per pass
 }

@@ -42,7 +42,7 @@ type DirectGradient struct {
 type sameOutputTaps struct {
 	taps  []volumeTap
 	box   [3]axisPhase // the outputs
-	table []int32      // rows of a group of channel blocks, see kernel.NewTileTable
+	table []int32      // rows of a group of channel blocks, see kernel.NewTileOffsetTable
 	steps []int32      // one step per output of a block
 }
 

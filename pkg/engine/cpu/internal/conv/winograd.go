@@ -61,7 +61,7 @@ type Winograd struct {
 	u, v, m          winogradPointStrides
 	pass             int                          // steps per call of the matrix kernel; a step is a channel block of a tap along the depth
 	statistics       *workspace.ChannelStatistics // of the output, nil if nobody needs them
-	table            []int32                      // rows, see kernel.NewTileTable
+	table            []int32                      // rows, see kernel.NewTileOffsetTable
 	steps            [2][]int32                   // steps of the matrix kernel, for full blocks of tiles and for the last one
 	// mAt, patch and tmp are the indexes in a worker's scratch memory of the sums of
 	// products, of a tile that crosses the edge of the map, and of the scratch memory of a

@@ -30,7 +30,7 @@ type WinogradGradient struct {
 	outMost    int // output blocks of the largest group
 	d, v, z    winogradPointStrides
 	steps      []int32                       // of the matrix kernel
-	tables     [kernel.MaxBlocks + 1][]int32 // rows by the blocks of outputs of a tile, see kernel.NewTileTable
+	tables     [kernel.MaxBlocks + 1][]int32 // rows by the blocks of outputs of a tile, see kernel.NewTileOffsetTable
 	// zAt, patch and tmp are the indexes in a worker's scratch memory of the transformed
 	// gradients, of a tile that crosses the edge of the map, and of the scratch memory of a
 	// transform. The transformed inputs begin at index 0.

@@ -7,7 +7,7 @@ import (
 )
 
 // planeChunks divides each plane of an activation (one channel block of one image) into chunks
-// of workspace.MaxChunkPixels pixels.
+// of workspace.MaxFloat32SumPixels pixels.
 type planeChunks struct {
 	images   int
 	channels int // in blocks

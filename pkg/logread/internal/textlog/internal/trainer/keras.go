@@ -46,7 +46,7 @@ func kerasStateOf(r *logline.Run) *kerasState {
 }
 
 // kerasRankState is the state of the ranks that write with the same label. Without labels, all ranks
-// share one kerasRank.
+// share one kerasRankState.
 type kerasRankState struct {
 	opened bool // a line "Epoch N/M" has this label
 	// writers is the number of ranks with this label, counted by the lines "Epoch N/M" per epoch.
