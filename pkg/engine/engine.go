@@ -101,7 +101,8 @@ type Engine interface {
 	Close() error
 }
 
-// Source provides the batches of a training run.
+// Source provides the batches of a training run. A Source must be comparable by ==, such as a
+// pointer.
 type Source interface {
 	// Next returns the next batch, or false if there is none, after the last batch or after
 	// an error, which the Source reports to its owner. The values of a batch are valid until
