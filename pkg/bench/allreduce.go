@@ -290,38 +290,28 @@ func (o AllReduceOptions) startPeer(ctx context.Context, name string, command []
 
 // startFastestGloo measures an all-reduce of glooTrialBytes with each version of PyTorch, and leaves the fastest
 // one running.
-func (o AllReduceOptions) startFastestGloo(ctx context.Context, ranks int) (best *comparison.Side, err error) {
+func (o AllReduceOptions) startFastestGloo(ctx context.Context, ranks int) (*comparison.Side, error) {
 	versions, err := o.Peer.TorchCommands(ctx, torchScript)
 	if err != nil {
 		return nil, err
 	}
-	fastest := 0.0
-	for _, torch := range versions {
-		side, err := comparison.StartPeer(ctx, comparison.Program{Argv: append(torch, "--task", taskAllReduce, "--threads", "1"), Workers: ranks})
-		if err != nil {
-			best.Close()
-			return nil, err
-		}
-		if len(versions) == 1 {
-			return side, nil
-		}
-		request := fmt.Sprintf("%s %d %d", comparison.RequestAllReduce, glooTrialBytes, glooTrialSums)
-		seconds, err := measureInTurns([]*comparison.Side{side}, request, 1+stepsPerMode)
-		if err != nil {
-			best.Close()
-			side.Close()
-			return nil, err
-		}
-		median := comparison.Median(seconds[0][1:])
-		comparison.Logf(o.Output, "%s, %d ranks: %.2f ms per sum of %s", side.About.Name, ranks, 1e3*median/glooTrialSums, formatBytes(glooTrialBytes))
-		if best != nil && median >= fastest {
-			side.Close()
-			continue
-		}
-		best.Close()
-		best, fastest = side, median
+	f := fastestPeer{ctx: ctx, workers: ranks, measure: measureGloo, logf: func(format string, a ...any) { comparison.Logf(o.Output, format, a...) }}
+	f.describe = func(seconds float64) string {
+		return fmt.Sprintf("%d ranks: %.2f ms per sum of %s", ranks, 1e3*seconds/glooTrialSums, formatBytes(glooTrialBytes))
 	}
-	return best, nil
+	for _, torch := range versions {
+		f.try(append(torch, "--task", taskAllReduce, "--threads", "1"))
+	}
+	return f.finish()
+}
+
+// measureGloo returns the seconds of glooTrialSums all-reduces.
+func measureGloo(s *comparison.Side) (float64, error) {
+	seconds, err := measureInTurns([]*comparison.Side{s}, fmt.Sprintf("%s %d %d", comparison.RequestAllReduce, glooTrialBytes, glooTrialSums), 1+stepsPerMode)
+	if err != nil {
+		return 0, err
+	}
+	return comparison.Median(seconds[0][1:]), nil
 }
 
 // The all-reduces by which the version of gloo is chosen.

@@ -211,6 +211,24 @@ func TestFastestTorch(t *testing.T) {
 		}
 		side.Close()
 	}
+	// A version that only root can run is left out, and named.
+	forRoot := filepath.Join(root, "for-root")
+	if err := os.WriteFile(forRoot, []byte("#!/bin/sh\necho only root >&2\nexit 3\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("FAKE_COMPILED", "")
+	var lines strings.Builder
+	logf := func(format string, a ...any) { fmt.Fprintf(&lines, format+"\n", a...) }
+	side, err := startFastestTorch(t.Context(), [][]string{{forRoot}, versions[0]}, tiny, workerSetting{1, 1}, "fp32", logf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if side.Close(); side.About.Name != "fake, channels_last, rank none" || strings.Count(lines.String(), "only root") != 2 {
+		t.Errorf("%q is fastest, log:\n%s", side.About.Name, lines.String())
+	}
+	if _, err := startFastestTorch(t.Context(), [][]string{{forRoot}}, tiny, workerSetting{1, 1}, "fp32", logf); !errors.Is(err, ErrPeerMissing) {
+		t.Errorf("no version can run: error %v", err)
+	}
 	peer.Python = "sh"
 	if all, err := peer.TorchCommands(t.Context(), torchScript); err != nil || len(all) != 1 {
 		t.Errorf("with --python: commands %q, %v", all, err)

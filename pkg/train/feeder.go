@@ -18,9 +18,9 @@ type batchFeeder struct {
 	recordWait func(name string, start time.Time)
 
 	needTargets bool
-	// targets contains the targets of the batches that takeBatchTargets has not returned yet, the oldest
-	// first. There may be several because the engine may load a batch during the step before it.
-	targets [][]float32
+	// targets are the targets of the last batch that Next returned, or nil if the task does not need
+	// them. Next does not overwrite the values: the engine may call it during the step before the batch's.
+	targets []float32
 
 	batches *data.Iterator // nil if the device holds the set
 
@@ -59,7 +59,7 @@ func (f *batchFeeder) Next() (engine.Batch, bool) {
 	}
 	b := f.batches.Batch()
 	if f.needTargets {
-		f.targets = append(f.targets, slices.Clone(b.Target))
+		f.targets = slices.Clone(b.Target)
 	}
 	return engine.Batch{Inputs: map[string][]float32{model.ImageInput: b.Image, model.TargetInput: b.Target}}, true
 }
@@ -72,20 +72,9 @@ func (f *batchFeeder) nextSampleIndices() (engine.Batch, bool) {
 	batch := f.remaining[0]
 	f.remaining = f.remaining[1:]
 	if f.needTargets {
-		f.targets = append(f.targets, f.device.sampleTargets(batch))
+		f.targets = f.device.sampleTargets(batch)
 	}
 	return engine.Batch{Samples: batch, Epoch: f.epoch}, true
-}
-
-// takeBatchTargets returns the targets of the batch that the next step trains on, or nil if the task does
-// not need them.
-func (f *batchFeeder) takeBatchTargets() []float32 {
-	if len(f.targets) == 0 {
-		return nil
-	}
-	v := f.targets[0]
-	f.targets = f.targets[1:]
-	return v
 }
 
 // err returns the error that ended the epoch's batches early, or nil.

@@ -344,7 +344,7 @@ func (t *Trainer) runOptimizerStep(ctx context.Context, feed *batchFeeder, i int
 				t.started = feed.loaded
 			}
 		}
-		targets := feed.takeBatchTargets()
+		targets := feed.targets // before the step, during which the engine may load the next batch
 		if err := t.trainBatch(ctx, t.newStrategyStep(part+1, parts, rate), &span); err != nil {
 			return span, err
 		}
