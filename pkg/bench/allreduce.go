@@ -146,8 +146,8 @@ func (o AllReduceOptions) Validate() error {
 	return checkNames("bench allreduce", "peer", o.Beside, AllReducePeers())
 }
 
-// checkNames returns an error for the first of names that is not in known. For the message,
-// operation is the operation that failed, and what is the kind of name, such as "transport".
+// checkNames returns an error for the first of names that is not in known. The error begins with
+// operation, such as "bench allreduce", and calls the name a what, such as "transport".
 func checkNames(operation, what string, names, known []string) error {
 	for _, n := range names {
 		if !slices.Contains(known, n) {

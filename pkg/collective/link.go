@@ -35,7 +35,7 @@ func newLinks(conns []net.Conn) []*peerLink {
 }
 
 // failureNoteError returns the error for an operation that ends because of the note f, which reports
-// that a rank has failed or left the group. what is the name of the operation.
+// that a rank has failed or left the group. The error names the operation, what.
 func failureNoteError(what string, f wire.Frame) error {
 	seen := formatLastCall(f.Number, f.What)
 	switch f.State {

@@ -177,8 +177,8 @@ func (g *memoryGroup) checkRankWait(ctx context.Context, rank int, waited time.D
 }
 
 // checkRankPresent returns an error if rank has left the group, or if another operation of this
-// rank has failed. If checkProcess is true, rank's process must also exist. what is the name of the
-// waiting operation.
+// rank has failed. If checkProcess is true, rank's process must also exist. The error names the
+// waiting operation, what.
 func (g *memoryGroup) checkRankPresent(what string, rank int, checkProcess bool) error {
 	// The other rank may have failed because of this one.
 	if err := g.checkGroupFailure(what); err != nil {
