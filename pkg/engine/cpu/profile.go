@@ -246,13 +246,21 @@ func (e *Engine) recordsNextStep() bool {
 	return p.window.Steps > 0 && p.step+1 >= p.window.First && p.step+1 < p.window.First+p.window.Steps
 }
 
+// withTiming returns t with a Run that records one span for each thread that computes items of t: from the
+// beginning of its first items to the end of its last.
 func (x *executable) withTiming(t threads.Task, name, layer, part string) threads.Task {
-	run := t.Run
+	run, spans := t.Run, make([]int, len(x.trace.threads)) // 1 + index of the thread's span
 	t.Run = func(w *threads.Worker, lo, hi int) {
 		start := time.Now()
 		run(w, lo, hi)
 		list := &x.trace.threads[w.Number]
+		if i := spans[w.Number]; i > 0 {
+			s := &(*list)[i-1]
+			s.took = time.Since(s.start)
+			return
+		}
 		*list = append(*list, traceSpan{name: name, layer: layer, part: part, row: w.Number, start: start, took: time.Since(start)})
+		spans[w.Number] = len(*list)
 	}
 	return t
 }

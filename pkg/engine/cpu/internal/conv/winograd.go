@@ -22,10 +22,12 @@ type outputChannelPasses struct {
 }
 
 // newOutputChannelPasses divides outC output blocks into passes. inC is the number of input blocks
-// times the taps along the depth; unit is the number of output blocks that stay together.
-func newOutputChannelPasses(inC, outC, unit int) outputChannelPasses {
+// times the taps along the depth; unit is the number of output blocks that stay together; least
+// is the number of units that a pass should have even if its transformed weights exceed
+// maxTransformedWeightBytes.
+func newOutputChannelPasses(inC, outC, unit, least int) outputChannelPasses {
 	units := tensor.CeilDiv(outC, unit)
-	count := tensor.CeilDiv(units, max(1, maxTransformedWeightBytes/(kernel.Points*inC*unit*lanes*lanes*4)))
+	count := tensor.CeilDiv(units, max(least, maxTransformedWeightBytes/(kernel.Points*inC*unit*lanes*lanes*4)))
 	return outputChannelPasses{count, units, unit, outC}
 }
 
@@ -78,7 +80,8 @@ func NewWinograd(ws *workspace.Workspace, in, weights, out tensor.Operand, bias 
 	}
 	t, inC, outC, k := &c.tiling, c.inC*lanes, c.outC*lanes, ws.Set
 	t.chooseChunks(t.count, inC+outC, k.GEMM.Rows)
-	c.passes = newOutputChannelPasses(c.inC*t.taps, c.outC, k.GEMM.Blocks)
+	// With fewer chunks than threads, the threads share the output channels of a pass.
+	c.passes = newOutputChannelPasses(c.inC*t.taps, c.outC, k.GEMM.Blocks, tensor.CeilDiv(ws.Threads, t.chunkCount()))
 	c.u = winogradPointStrides{point: t.taps*inC*c.passes.maxBlocksPerPass()*lanes + pointGapFloats, block: t.taps * inC * lanes}
 	c.v = winogradPointStrides{tile: tileStride(inC, k.Vector), block: lanes}
 	c.m = winogradPointStrides{tile: tileStride(outC, k.Vector), block: lanes}

@@ -55,7 +55,7 @@ func NewWinogradGradient(ws *workspace.Workspace, in, dy, dw tensor.Operand) *Wi
 		tiling: newWinogradTiling(in.Shape[0], in.Space, dw.Space[0]), inC: tensor.ChannelBlockCount(in.Shape[1]), outC: tensor.ChannelBlockCount(dy.Shape[1]),
 	}
 	t, k := &g.tiling, ws.Set
-	g.passes = newOutputChannelPasses(g.inC*t.taps, g.outC, k.GEMM.Blocks)
+	g.passes = newOutputChannelPasses(g.inC*t.taps, g.outC, k.GEMM.Blocks, 1)
 	g.d = winogradPointStrides{point: t.taps*g.inC*g.passes.maxBlocksPerPass()*lanes*lanes + pointGapFloats, block: t.taps * g.inC * lanes * lanes}
 	g.parts = maxGradientParts
 	for g.parts > 1 && g.parts > min(t.count, t.count*t.depth/minPartTiles, maxSumFloats/(kernel.Points*g.d.point)) {

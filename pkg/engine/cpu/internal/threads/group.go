@@ -51,18 +51,52 @@ const cacheLineBytes = 128
 type goroutineNode struct {
 	_        [cacheLineBytes]byte
 	start    signal       // sent once per task; never to the caller
+	items    itemRange    // of the goroutine's part of the current task, which nobody has claimed
 	working  atomic.Int32 // children that work on the current task
 	finished signal       // sent when working becomes 0
 	spare    func() bool  // computes a piece of the group's background, if allowed
 	_        [cacheLineBytes]byte
 }
 
-// sharedTask is a task that is divided into parts, one per goroutine. Goroutine i computes
-// items i·Items/parts to (i+1)·Items/parts, exclusive.
+// sharedTask is a task that is divided into parts, one per goroutine. Goroutine i begins with
+// items i·Items/parts to (i+1)·Items/parts, exclusive, and then takes items from parts of others.
 type sharedTask struct {
 	Task
 	workers []Worker
 	parts   int
+}
+
+// itemRange is a range of items from which several goroutines claim some. The zero value is empty.
+type itemRange struct {
+	bounds atomic.Uint64 // the first item in the upper half, the end in the lower half
+}
+
+func (r *itemRange) set(lo, hi int) { r.bounds.Store(uint64(lo)<<32 | uint64(hi)) }
+
+// claimFraction is the fraction of the items left that a goroutine claims at once. Few and
+// large claims share more work between successive items, such as reading a block of the input;
+// small ones let the goroutines end at about the same time.
+const claimFraction = 4
+
+// claim removes a fraction of the items from the range, at its end if atEnd is set and else at
+// its beginning, and returns them. It returns 0, 0 if the range is empty.
+func (r *itemRange) claim(atEnd bool) (lo, hi int) {
+	for {
+		bounds := r.bounds.Load()
+		lo, hi := int(bounds>>32), int(uint32(bounds))
+		if lo == hi {
+			return 0, 0
+		}
+		middle := lo + (hi-lo+claimFraction-1)/claimFraction
+		left, taken := [2]int{middle, hi}, [2]int{lo, middle}
+		if atEnd {
+			middle = lo + hi - middle
+			left, taken = [2]int{lo, middle}, [2]int{middle, hi}
+		}
+		if r.bounds.CompareAndSwap(bounds, uint64(left[0])<<32|uint64(left[1])) {
+			return taken[0], taken[1]
+		}
+	}
 }
 
 // New returns a group of the given number of goroutines and starts its helpers.
@@ -99,8 +133,8 @@ func (g *Group) runHelper(i int) {
 	}
 }
 
-// Run computes all items of t and returns when they are done. Worker i always computes the
-// same items of a task. If the group is closed, the caller computes all items.
+// Run computes all items of t and returns when they are done. Which worker computes an item
+// depends on timing. If the group is closed, the caller computes all items.
 func (g *Group) Run(t Task, workers []Worker) {
 	parts := min(g.Size, t.Items)
 	if parts <= 1 {
@@ -115,22 +149,33 @@ func (g *Group) Run(t Task, workers []Worker) {
 	}
 	g.synchronizations.Add(1)
 	g.task = sharedTask{t, workers, parts}
+	g.nodes[0].items.set(0, t.Items/parts)
 	g.runSubtree(0)
 }
 
-// runSubtree computes part i of the current task while goroutine i's children compute theirs.
+// runSubtree computes part i of the current task while goroutine i's children compute theirs,
+// and then items that the other goroutines have not begun.
 func (g *Group) runSubtree(i int) {
 	t := &g.task
 	first := fanOut*i + 1
 	last := min(first+fanOut, t.parts)
 	n := &g.nodes[i]
+	lo, hi := n.items.claim(false) // before a child could claim all
 	if first < last {
 		n.working.Store(int32(last - first))
 		for c := first; c < last; c++ {
+			g.nodes[c].items.set(c*t.Items/t.parts, (c+1)*t.Items/t.parts)
 			g.nodes[c].start.send()
 		}
 	}
-	t.Run(&t.workers[i], i*t.Items/t.parts, (i+1)*t.Items/t.parts)
+	for k := 0; k < t.parts; { // part k after its own
+		if lo < hi {
+			t.Run(&t.workers[i], lo, hi)
+		} else {
+			k++
+		}
+		lo, hi = g.nodes[(i+k)%t.parts].items.claim(k > 0)
+	}
 	if first < last {
 		n.finished.wait(n.spare)
 	}

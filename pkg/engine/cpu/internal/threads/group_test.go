@@ -96,6 +96,36 @@ func TestWaitsForGrandchildren(t *testing.T) {
 	}
 }
 
+// TestTakesItemsOfASlowGoroutine checks that while one goroutine does not get on with its first
+// items, the others compute all others, also those of its part.
+func TestTakesItemsOfASlowGoroutine(t *testing.T) {
+	const threads, items = 3, 90
+	g := New(threads)
+	defer g.Close()
+	for slow := range threads {
+		var claimed, done atomic.Int32
+		others := make(chan struct{})
+		workers := make([]Worker, threads)
+		for i := range workers {
+			workers[i].Number = i
+		}
+		g.Run(Task{items, func(w *Worker, lo, hi int) {
+			if w.Number == slow && claimed.CompareAndSwap(0, int32(hi-lo)) {
+				if done.Add(int32(hi-lo)) < items {
+					<-others
+				}
+				return
+			}
+			if done.Add(int32(hi-lo)) == items {
+				close(others)
+			}
+		}}, workers)
+		if n := done.Load(); n != items {
+			t.Errorf("goroutine %d is slow: %d of %d items were computed", slow, n, items)
+		}
+	}
+}
+
 // BenchmarkGroup measures the time to start and end an empty task.
 func BenchmarkGroup(b *testing.B) {
 	for _, threads := range []int{1, 2, 8, 64} {
