@@ -186,6 +186,20 @@ block: \
 done: \
 	RETURN
 
+// PREFETCHROWS4 asks for bytes at+0 to at+63 of the first four rows at base, and of those at R13. They are of
+// the tile to the right, which is transformed next. Rows of a map with many pixels are so far apart that
+// the processor does not ask for them by itself, and that they do not fit together into the first-level
+// cache: so the second-level cache gets them. triple is three times BX.
+#define PREFETCHROWS4(at, base, triple) \
+	PREFETCHROW((at)(base), (at)(R13)); \
+	PREFETCHROW((at)(base)(BX*1), (at)(R13)(BX*1)); \
+	PREFETCHROW((at)(base)(BX*2), (at)(R13)(BX*2)); \
+	PREFETCHROW((at)(base)(triple*1), (at)(R13)(triple*1))
+#define PREFETCHROWS6(at) \
+	PREFETCHROWS4(at, AX, R8); \
+	PREFETCHROW((at)(AX)(BX*4), (at)(R13)(BX*4)); \
+	PREFETCHROW((at)(AX)(R9*1), (at)(R13)(R9*1))
+
 #define LOADCOLUMN4(j) \
 	LOADBLOCKS((32*j)(AX), (32*j)(R13), V5); \
 	LOADBLOCKS((32*j)(AX)(BX*1), (32*j)(R13)(BX*1), V6); \
@@ -216,7 +230,11 @@ done: \
 #define INPUTROW(i) \
 	LOADROW6(i); \
 	TOPOINTS(INPUT, STOREBLOCKS)
+// A tile of inputs begins a pixel before a multiple of four, which begins a cache line. It has six pixels,
+// of which two are in the tile to the right.
 #define INPUTBLOCK(COLUMN) \
+	PREFETCHROWS6(224); \
+	PREFETCHROWS6(288); \
 	COLUMN(0); \
 	COLUMN(1); \
 	COLUMN(2); \
@@ -259,6 +277,8 @@ done: \
 	VBROADCASTSS four<>(SB), V0; \
 	VBROADCASTSS eight<>(SB), V1; \
 	BLOCKS(plane); \
+	PREFETCHROWS4(128, AX, R8); \
+	PREFETCHROWS4(192, AX, R8); \
 	GRADIENTCOLUMN(0); \
 	GRADIENTCOLUMN(1); \
 	GRADIENTCOLUMN(2); \
@@ -286,6 +306,7 @@ done: \
 	VBROADCASTSS four<>(SB), V1; \
 	VBROADCASTSS eight<>(SB), V2; \
 	POINTROWS; \
+	LEAQ (BX)(BX*2), R14; \
 block: \
 	CMPQ DI, $1; \
 	JLT  done; \
@@ -300,6 +321,8 @@ block: \
 	OUTPUTCOLUMN(5); \
 	MOVQ CX, R10; \
 	SECONDOUTPUT(plane); \
+	PREFETCHROWS4(128, R10, R14); \
+	PREFETCHROWS4(192, R10, R14); \
 	OUTPUTROW(0); \
 	OUTPUTROW(1); \
 	OUTPUTROW(2); \
@@ -375,6 +398,7 @@ row: \
 // The macros of AVX2, which has one block per vector.
 #include "avx2_amd64.h"
 #define SECONDBLOCK(first, distance)
+#define PREFETCHROW(first, second) PREFETCHT1 first
 #define LOADBLOCKS(first, second, v) VMOVUPS first, v
 #define STOREBLOCKS(v, to) VMOVUPS v, to
 #define ADVANCE(plane, step) \
@@ -466,6 +490,10 @@ pair: \
 	KMOVW R10, K3; \
 	MOVQ  first, R13; \
 	ADDQ  distance, R13
+#undef PREFETCHROW
+#define PREFETCHROW(first, second) \
+	PREFETCHT1 first; \
+	PREFETCHT1 second
 #undef LOADBLOCKS
 #define LOADBLOCKS(first, second, v) \
 	VBROADCASTF64X4 first, v; \
