@@ -18,7 +18,8 @@ With RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT in the environment it is one
 process of a DistributedDataParallel run over gloo; torch.distributed.run, which
 usually sets them, does not start in Debian 12.
 
-Exit code 3: PyTorch is not installed, see environment/peers/install, or it cannot compile.
+Exit code 3: PyTorch is not installed, or it uses the reference BLAS, with which it is several times
+slower (environment/peers/install mends both), or it cannot compile.
 """
 
 import argparse
@@ -62,6 +63,16 @@ try:
 except ImportError as e:
     print(f"{e}: install PyTorch with environment/peers/install", file=sys.stderr)
     sys.exit(3)
+
+with open("/proc/self/maps") as f:
+    # Debian's alternatives are .../blas/libblas.so.3.11.0 and .../openblas-pthread/libblas.so.3.
+    if "/blas/libblas.so" in f.read():
+        print(
+            f"PyTorch {torch.__version__} uses the reference BLAS, which is several times slower than OpenBLAS: "
+            "install libopenblas0-pthread with environment/peers/install",
+            file=sys.stderr,
+        )
+        sys.exit(3)
 
 WORLD = int(os.environ.get("WORLD_SIZE", "1"))
 

@@ -143,15 +143,15 @@ func (s Shape) targetRatios(avx512 bool) (throughput map[workerSetting]float64, 
 	}
 	switch {
 	case s.Model == modelResNet50V2 && avx512:
-		return ratios(2.5, 2.2, 2.5), 0
+		return ratios(2.8, 2.8, 2.7), 0
 	case s.Model == modelResNet50V2:
 		return ratios(1.4, 1.5, 1.5), 0
 	case s.Model == modelUNet3DK3 && avx512:
-		return ratios(3, 3, 3), 0
+		return ratios(3, 3.5, 3), 0
 	case s.Model == modelUNet3D || s.Model == modelUNet3DK3:
 		return ratios(1.8, 1.8, 1.8), 0
 	case avx512:
-		return ratios(2.6, 3.2, 2.6), memoryTarget
+		return ratios(2.6, 3, 2.6), memoryTarget
 	}
 	return ratios(2.2, 2.5, 2.2), memoryTarget
 }
