@@ -288,6 +288,12 @@ func (o AllReduceOptions) startPeer(ctx context.Context, name string, command []
 	return o.startFastestGloo(ctx, ranks)
 }
 
+// The all-reduces by which the version of gloo is chosen.
+const (
+	glooTrialBytes = 10_000_000
+	glooTrialSums  = 10
+)
+
 // startFastestGloo measures an all-reduce of glooTrialBytes with each version of PyTorch, and leaves the fastest
 // one running.
 func (o AllReduceOptions) startFastestGloo(ctx context.Context, ranks int) (*comparison.Side, error) {
@@ -295,7 +301,8 @@ func (o AllReduceOptions) startFastestGloo(ctx context.Context, ranks int) (*com
 	if err != nil {
 		return nil, err
 	}
-	f := fastestPeer{ctx: ctx, workers: ranks, measure: measureGloo, logf: func(format string, a ...any) { comparison.Logf(o.Output, format, a...) }}
+	f := fastestPeer{ctx: ctx, workers: ranks, logf: func(format string, a ...any) { comparison.Logf(o.Output, format, a...) }}
+	f.request = fmt.Sprintf("%s %d %d", comparison.RequestAllReduce, glooTrialBytes, glooTrialSums)
 	f.describe = func(seconds float64) string {
 		return fmt.Sprintf("%d ranks: %.2f ms per sum of %s", ranks, 1e3*seconds/glooTrialSums, formatBytes(glooTrialBytes))
 	}
@@ -304,21 +311,6 @@ func (o AllReduceOptions) startFastestGloo(ctx context.Context, ranks int) (*com
 	}
 	return f.finish()
 }
-
-// measureGloo returns the seconds of glooTrialSums all-reduces.
-func measureGloo(s *comparison.Side) (float64, error) {
-	seconds, err := measureInTurns([]*comparison.Side{s}, fmt.Sprintf("%s %d %d", comparison.RequestAllReduce, glooTrialBytes, glooTrialSums), 1+stepsPerMode)
-	if err != nil {
-		return 0, err
-	}
-	return comparison.Median(seconds[0][1:]), nil
-}
-
-// The all-reduces by which the version of gloo is chosen.
-const (
-	glooTrialBytes = 10_000_000
-	glooTrialSums  = 10
-)
 
 // measureBufferSize measures all-reduces of size bytes on all sides in turns. It checks the result
 // of each side before and after.

@@ -12,13 +12,13 @@ import (
 
 const torchScript = "torch_cpu.py"
 
-// stepsPerMode is the number of timed steps by which the mode of PyTorch is chosen.
-const stepsPerMode = 2
+// trialRepeats is how often a program is measured to choose the fastest of several, after once that does not count.
+const trialRepeats = 3
 
 // startFastestTorch measures some steps of each version of PyTorch in each memory format, and of the fastest
 // of them compiled, and leaves the fastest one running.
 func startFastestTorch(ctx context.Context, versions [][]string, shape Shape, s workerSetting, precision string, logf func(string, ...any)) (*comparison.Side, error) {
-	f := fastestPeer{ctx: ctx, workers: s.workers, measure: measureWarmSteps, logf: logf}
+	f := fastestPeer{ctx: ctx, workers: s.workers, request: comparison.RequestStep, logf: logf}
 	f.describe = func(seconds float64) string { return fmt.Sprintf("%s: %.3f s per step", s, seconds) }
 	flags := append([]string{"--threads", strconv.Itoa(s.threads), "--precision", precision}, shape.commonFlags()...)
 	for _, torch := range versions {
@@ -33,19 +33,19 @@ func startFastestTorch(ctx context.Context, versions [][]string, shape Shape, s 
 	return f.finish()
 }
 
-// fastestPeer finds the fastest of several programs, or of several modes of a program.
+// fastestPeer finds the fastest of several programs, or of several modes of a program. Each is measured in
+// turns with the fastest of those before it.
 type fastestPeer struct {
 	ctx     context.Context
 	workers int
-	measure func(*comparison.Side) (seconds float64, err error)
-	// describe formats the result of measure, for the log.
+	request string // what is measured
+	// describe formats the median of the seconds of the request, for the log.
 	describe func(seconds float64) string
 	logf     func(string, ...any)
 	quiet    bool // do not log that a program cannot run here
 
 	side    *comparison.Side // the fastest so far; nil if there is none
 	argv    []string         // of side
-	seconds float64          // of side
 	missing error            // why a program cannot run here
 	err     error            // the first other error, after which nothing is tried any more
 }
@@ -72,13 +72,34 @@ func (f *fastestPeer) try(argv []string) {
 		f.err = err
 		return
 	}
-	f.logf("%s, %s", side.About.Name, f.describe(seconds))
-	if f.side != nil && seconds >= f.seconds {
-		side.Close()
-		return
+	if len(seconds) == 1 {
+		f.logf("%s, %s", side.About.Name, f.describe(seconds[0]))
+	} else {
+		f.logf("%s, %s; %s, %s", side.About.Name, f.describe(seconds[0]), f.side.About.Name, f.describe(seconds[1]))
+		if seconds[0] >= seconds[1] {
+			side.Close()
+			return
+		}
 	}
 	f.side.Close()
-	f.side, f.argv, f.seconds = side, argv, seconds
+	f.side, f.argv = side, argv
+}
+
+// measure returns the median seconds of the request of side, and of the fastest program so far, if there is one.
+func (f *fastestPeer) measure(side *comparison.Side) ([]float64, error) {
+	sides := []*comparison.Side{side}
+	if f.side != nil {
+		sides = append(sides, f.side)
+	}
+	all, err := measureInTurns(sides, f.request, 1+trialRepeats)
+	if err != nil {
+		return nil, err
+	}
+	var medians []float64
+	for _, seconds := range all {
+		medians = append(medians, comparison.Median(seconds[1:]))
+	}
+	return medians, nil
 }
 
 // finish returns the fastest program, or an error if one has failed or none can run.
@@ -91,13 +112,4 @@ func (f *fastestPeer) finish() (*comparison.Side, error) {
 		return nil, f.missing
 	}
 	return f.side, nil
-}
-
-// measureWarmSteps returns the median seconds of stepsPerMode steps, after one that is not counted.
-func measureWarmSteps(s *comparison.Side) (float64, error) {
-	seconds, err := measureInTurns([]*comparison.Side{s}, comparison.RequestStep, 1+stepsPerMode)
-	if err != nil {
-		return 0, err
-	}
-	return comparison.Median(seconds[0][1:]), nil
 }
