@@ -32,12 +32,12 @@ func AllocateAligned(n int) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), n)
 }
 
-// Add sets dst = a + b. The loop is unrolled, because bookkeeping costs as much as an
-// addition, and slices of a constant length need no bounds checks.
+// Add sets dst = a + b. Without vector instructions the loop is unrolled, because bookkeeping
+// costs as much as an addition, and slices of a constant length need no bounds checks.
 func Add[T Number](dst, a, b []T) {
 	n := len(dst)
 	a, b = a[:n], b[:n]
-	i := 0
+	i := addVectors(dst, a, b)
 	for ; i+8 <= n; i += 8 {
 		d, x, y := dst[i:i+8:i+8], a[i:i+8:i+8], b[i:i+8:i+8]
 		d[0] = x[0] + y[0]
