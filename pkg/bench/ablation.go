@@ -109,12 +109,16 @@ func (o AblationOptions) compareVariants(ctx context.Context, command []string, 
 	if a.set != nil {
 		here, there = a.set[:1], a.set[1:]
 	}
-	with, err := startLockstep(ctx, command, o.Shape, a.setting, a.with, here...)
+	cpus, err := a.setting.planCPUs()
+	if err != nil {
+		return Record{}, err
+	}
+	with, err := startLockstep(ctx, command, o.Shape, a.setting, cpus, a.with, here...)
 	if err != nil {
 		return Record{}, err
 	}
 	defer with.Close()
-	without, err := startLockstep(ctx, command, o.Shape, a.setting, a.options, there...)
+	without, err := startLockstep(ctx, command, o.Shape, a.setting, cpus, a.options, there...)
 	if err != nil {
 		return Record{}, err
 	}

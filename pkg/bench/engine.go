@@ -77,6 +77,14 @@ func (s workerSetting) String() string {
 	return fmt.Sprintf("%d workers × %s", s.workers, threads)
 }
 
+// planCPUs returns the CPUs to which lockstep launch would bind the workers, or nil for a single worker.
+func (s workerSetting) planCPUs() ([][]int, error) {
+	if s.workers == 1 {
+		return nil, nil
+	}
+	return planCPUs(s.workers)
+}
+
 // MeasureEngine measures training steps (forward, backward, Adam; each on new images) of Lockstep and of
 // PyTorch, alternating, in separate processes. The first step is not counted. PyTorch is the fastest of the
 // installed versions, in its faster memory format, compiled if that is faster. If PyTorch is not installed,
@@ -138,12 +146,16 @@ func (b engineBench) logf(format string, a ...any) { comparison.Logf(b.Output, f
 // compareSetting compares Lockstep with PyTorch in setting s. It returns records of the throughput and the
 // peak memory. If requested and s has one thread, it also returns the throughput of the plain Go kernels.
 func (b engineBench) compareSetting(ctx context.Context, s workerSetting) ([]Record, error) {
+	cpus, err := s.planCPUs()
+	if err != nil {
+		return nil, err
+	}
 	peer, err := startFastestTorch(ctx, b.torch, b.Shape, s, b.engineOptions().Precision, b.logf)
 	if err != nil {
 		return nil, err
 	}
 	defer peer.Close()
-	ours, err := b.startAndCheckLockstep(ctx, s, peer)
+	ours, err := b.startAndCheckLockstep(ctx, s, cpus, peer)
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +179,7 @@ func (b engineBench) compareSetting(ctx context.Context, s workerSetting) ([]Rec
 		return records, nil
 	}
 	ours.Close()
-	plain, err := b.startAndCheckLockstep(ctx, s, peer, "LOCKSTEP_CPU=go")
+	plain, err := b.startAndCheckLockstep(ctx, s, cpus, peer, "LOCKSTEP_CPU=go")
 	if err != nil {
 		return nil, err
 	}
@@ -185,8 +197,8 @@ func (b engineBench) compareSetting(ctx context.Context, s workerSetting) ([]Rec
 
 // startAndCheckLockstep starts Lockstep and runs the first step. It returns an error if the networks
 // or the numbers of threads of Lockstep and PyTorch differ.
-func (b engineBench) startAndCheckLockstep(ctx context.Context, s workerSetting, peer *comparison.Side, env ...string) (*comparison.Side, error) {
-	ours, err := startLockstep(ctx, b.ours, b.Shape, s, b.engineOptions(), env...)
+func (b engineBench) startAndCheckLockstep(ctx context.Context, s workerSetting, cpus [][]int, peer *comparison.Side, env ...string) (*comparison.Side, error) {
+	ours, err := startLockstep(ctx, b.ours, b.Shape, s, cpus, b.engineOptions(), env...)
 	if err != nil {
 		return nil, err
 	}
@@ -239,16 +251,16 @@ func measureInTurns(sides []*comparison.Side, request string, repeats int) ([][]
 	return seconds, nil
 }
 
-// startLockstep starts Lockstep and runs the first step, which is not counted.
-func startLockstep(ctx context.Context, command []string, shape Shape, s workerSetting, o engine.Options, env ...string) (*comparison.Side, error) {
+// startLockstep starts Lockstep, whose workers are bound to cpus (see planCPUs), and runs the first step,
+// which is not counted.
+func startLockstep(ctx context.Context, command []string, shape Shape, s workerSetting, cpus [][]int, o engine.Options, env ...string) (*comparison.Side, error) {
 	argv := append(append([]string{}, command...), "--task", TaskTrain, "--threads", strconv.Itoa(s.threads),
 		"--precision", o.Precision, "--convolution", o.Convolution, "--fuse="+strconv.FormatBool(o.Fuse), "--overlap="+strconv.FormatBool(o.Overlap))
 	if s.workers == 1 {
-		// With one thread, the Go runtime also has one. Several workers need one more for the exchange, as their
-		// peers have.
+		// With one thread, the Go runtime also has one.
 		env = append(env, "GOMAXPROCS="+strconv.Itoa(s.threads))
 	}
-	ours, err := comparison.Start(ctx, comparison.Program{Argv: append(argv, shape.commonFlags()...), Env: env, Workers: s.workers})
+	ours, err := comparison.Start(ctx, comparison.Program{Argv: append(argv, shape.commonFlags()...), Env: env, Workers: s.workers, CPUs: cpus})
 	if err != nil {
 		return nil, err
 	}
