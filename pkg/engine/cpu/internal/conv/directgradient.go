@@ -257,35 +257,36 @@ func (g *DirectGradient) loadOutputGradients(w *threads.Worker, c *sameOutputTap
 	}
 	dy = w.Scratch[g.dyScratch:]
 	if interleaved {
-		for j := range wide {
-			g.copyOutputGradients(w, dy[j*lanes:], wide*lanes, p, k+j, r)
-		}
+		g.copyOutputGradients(w, dy, p, k, wide, r)
 		return dy, wide * lanes, pixels
 	}
 	for j := range wide {
-		g.copyOutputGradients(w, dy[j*pixels*lanes:], lanes, p, k+j, r)
+		g.copyOutputGradients(w, dy[j*pixels*lanes:], p, k+j, 1, r)
 	}
 	return dy, pixels * lanes, pixels
 }
 
-// copyOutputGradients copies the pixels r of channel block k of dy, for the images in p. step is
-// the distance of successive pixels in the copy, in floats.
-func (g *DirectGradient) copyOutputGradients(w *threads.Worker, to []float32, step int, p blockRange, k int, r pixelRuns) {
+// copyOutputGradients copies the pixels r of channel blocks [k, k+wide) of dy, for the images in p, and
+// interleaves the blocks: all blocks of a pixel are adjacent. It copies all blocks of a run of pixels before
+// it goes to the next run, so that the memory that they share is in the first-level cache.
+func (g *DirectGradient) copyOutputGradients(w *threads.Worker, to []float32, p blockRange, k, wide int, r pixelRuns) {
 	for i := range p.images {
-		from, norm := g.dy.ChannelBlock(p.n0+i, k)
 		for z := range r.slices {
 			for row := range r.rows {
-				src := from[(r.at+z*r.nextSlice+row*r.nextRow)*lanes:]
-				switch {
-				case step == lanes:
-					g.blocks.copyPixels(to, src, norm, r.run)
-				case norm == nil:
-					g.ws.Set.Spread(&to[0], &src[0], step*4, r.run)
-				default:
-					g.blocks.copyPixels(w.Scratch[g.runScratch:], src, norm, r.run)
-					g.ws.Set.Spread(&to[0], &w.Scratch[g.runScratch], step*4, r.run)
+				for j := range wide {
+					from, norm := g.dy.ChannelBlock(p.n0+i, k+j)
+					src := from[(r.at+z*r.nextSlice+row*r.nextRow)*lanes:]
+					switch {
+					case wide == 1:
+						g.blocks.copyPixels(to, src, norm, r.run)
+					case norm == nil:
+						g.ws.Set.Spread(&to[j*lanes], &src[0], wide*lanes*4, r.run)
+					default:
+						g.blocks.copyPixels(w.Scratch[g.runScratch:], src, norm, r.run)
+						g.ws.Set.Spread(&to[j*lanes], &w.Scratch[g.runScratch], wide*lanes*4, r.run)
+					}
 				}
-				to = to[min(len(to), r.run*step):]
+				to = to[min(len(to), r.run*wide*lanes):]
 			}
 		}
 	}
