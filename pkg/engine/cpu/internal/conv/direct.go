@@ -268,12 +268,12 @@ func (c *Direct) prepareWeights(w *threads.Worker, f *outputPhase, k, wide, s, n
 	next = n * c.channelsPerStep() * lanes
 	dst := w.Scratch[c.packedAt:][:wide*next]
 	blockStride, vectorStride := c.packedStrides(next, wide)
-	for v := range min(wide, len(dst)) { // a phase may have no steps
-		if c.flat {
+	if c.flat {
+		for v := range min(wide, len(dst)) { // a phase may have no steps
 			c.packFlatWeights(dst[v*blockStride:], f, k+v, vectorStride)
-		} else {
-			c.packStepWeights(dst[v*blockStride:], f, k+v, s, n, vectorStride)
 		}
+	} else {
+		c.packStepWeights(dst, f, k, wide, s, n, blockStride, vectorStride)
 	}
 	if c.flat && blockStride == lanes {
 		next = vectorStride
@@ -296,25 +296,36 @@ func (c *Direct) packedStrides(blockFloats, blocks int) (blockStride, vectorStri
 func (c *Direct) packAllWeights(dst []float32, k, wide int) {
 	all := c.blocks.channels * c.taps
 	blockStride, vectorStride := c.packedStrides(all*lanes*lanes, wide)
-	for v := range wide {
-		for j := range c.blocks.channels {
-			for _, t := range c.live {
+	for j := range c.blocks.channels {
+		for _, t := range c.live {
+			for v := range wide {
 				c.packWeightTile(dst[v*blockStride+(j*c.taps+t)*lanes*vectorStride:], j, k+v, t, vectorStride)
 			}
 		}
 	}
 }
 
-// packStepWeights packs steps [s, s+n) of phase f for output block k. vectorStride is in floats.
-func (c *Direct) packStepWeights(dst []float32, f *outputPhase, k, s, n, vectorStride int) {
+// adjacentPackedTiles is the number of adjacent tiles of weights that are packed at once: those of all output
+// blocks, which may share cache lines, fit into the first-level cache.
+const adjacentPackedTiles = 8
+
+// packStepWeights packs steps [s, s+n) of phase f for output blocks [k, k+wide). The strides are those of
+// packedStrides.
+func (c *Direct) packStepWeights(dst []float32, f *outputPhase, k, wide, s, n, blockStride, vectorStride int) {
 	taps := max(1, len(f.taps))
-	if !c.transposed && taps == c.taps { // the tiles are next to each other
-		c.ws.Set.Spread(&dst[0], &c.weights.Data[(k*c.blocks.channels*taps+s)*lanes*lanes], vectorStride*4, n*lanes)
+	if !c.transposed && taps == c.taps { // the tiles of an output block are next to each other
+		for i := 0; i < n; i += adjacentPackedTiles {
+			for v := range wide {
+				c.ws.Set.Spread(&dst[v*blockStride+i*lanes*vectorStride], &c.weights.Data[((k+v)*c.blocks.channels*taps+s+i)*lanes*lanes], vectorStride*4, min(adjacentPackedTiles, n-i)*lanes)
+			}
+		}
 		return
 	}
 	j, t := s/taps, s%taps
 	for i := range n {
-		c.packWeightTile(dst[i*lanes*vectorStride:], j, k, f.taps[t].index, vectorStride)
+		for v := range wide {
+			c.packWeightTile(dst[v*blockStride+i*lanes*vectorStride:], j, k+v, f.taps[t].index, vectorStride)
+		}
 		if t++; t == taps {
 			j, t = j+1, 0
 		}
