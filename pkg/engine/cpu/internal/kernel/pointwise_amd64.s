@@ -121,6 +121,12 @@ TEXT ·transposeAVX2(SB), NOSPLIT, $0-24
 	MOVQ       dst+0(FP), AX
 	MOVQ       src+8(FP), CX
 	MOVQ       stride+16(FP), DX
+	// The caller transposes four adjacent tiles, then goes far on in memory, and reads the next kilobyte when it
+	// comes back for the next four.
+	PREFETCHT0 1024(CX)
+	PREFETCHT0 1088(CX)
+	PREFETCHT0 1152(CX)
+	PREFETCHT0 1216(CX)
 	VMOVUPS    (CX), Y0
 	VMOVUPS    32(CX), Y2
 	VMOVUPS    64(CX), Y4
