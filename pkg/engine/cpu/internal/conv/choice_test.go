@@ -57,3 +57,13 @@ func TestUseWinograd(t *testing.T) {
 		}
 	}
 }
+
+// TestPassesForAllThreads checks that passes have more than the weights that fit, if so many units are
+// wanted: with one chunk, two threads share the join of 768 to 256 channels of a 3-D U-Net.
+func TestPassesForAllThreads(t *testing.T) {
+	for least, want := range map[int]int{1: 8, 2: 4, 8: 1, 100: 1} {
+		if p := newOutputChannelPasses(768/lanes*3, 256/lanes, 4, least); p.count != want {
+			t.Errorf("at least %d units: %d passes, want %d", least, p.count, want)
+		}
+	}
+}

@@ -305,8 +305,9 @@ func (c *Direct) packAllWeights(dst []float32, k, wide int) {
 	}
 }
 
-// adjacentPackedTiles is the number of adjacent tiles of weights that are packed at once: those of all output
-// blocks, which may share cache lines, fit into the first-level cache.
+// adjacentPackedTiles is the number of tiles of weights that packStepWeights packs of one output block before it
+// packs those of the next block. Packed tiles of several blocks may share cache lines, and those of
+// that many tiles stay in the first-level cache until all blocks have written to them.
 const adjacentPackedTiles = 8
 
 // packStepWeights packs steps [s, s+n) of phase f for output blocks [k, k+wide). The strides are those of

@@ -96,8 +96,8 @@ func TestWaitsForGrandchildren(t *testing.T) {
 	}
 }
 
-// TestTakesItemsOfASlowGoroutine checks that while one goroutine does not get on with its first
-// items, the others compute all others, also those of its part.
+// TestTakesItemsOfASlowGoroutine checks that the other goroutines compute all items but the first ones
+// of a goroutine that waits until they have done so.
 func TestTakesItemsOfASlowGoroutine(t *testing.T) {
 	const threads, items = 3, 90
 	g := New(threads)
