@@ -28,6 +28,9 @@ func AppendCells(cells []Cell, row []byte, delimiter byte, trim bool) ([]Cell, e
 			row = row[1:]
 			continue
 		}
+		if len(row) > 0 && row[0] == ' ' && trim { // after most delimiters in many tables
+			row = row[1:]
+		}
 		if len(row) > 0 && (row[0] == '"' || row[0] == ' ' && trim) {
 			if rest := bytes.TrimLeft(row, " "); len(rest) > 0 && rest[0] == '"' {
 				text, rest, err := unquoteCell(rest[1:])
@@ -47,9 +50,6 @@ func AppendCells(cells []Cell, row []byte, delimiter byte, trim bool) ([]Cell, e
 				row = rest[1:]
 				continue
 			}
-		}
-		if len(row) > 0 && row[0] == ' ' && trim {
-			row = row[1:]
 		}
 		if len(row) > 0 && row[0] <= '9' {
 			c.Number, c.Length = ParseDecimal(row)

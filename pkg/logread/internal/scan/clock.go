@@ -93,7 +93,7 @@ func SIPrefixFactor(word []byte) float64 {
 // is exactly 0.013.
 func ScaleExactly(v, factor float64) float64 {
 	if factor < 1 {
-		return v / math.Round(1/factor)
+		return v / math.RoundToEven(1/factor) // one instruction, unlike math.Round
 	}
 	return v * factor
 }

@@ -17,9 +17,9 @@ const min19DigitMantissa = 1e18
 // is its length in bytes. n is 0 if b does not begin with a number, or if only strconv can parse
 // the number.
 func ParseDecimal(b []byte) (v float64, n int) {
-	negative := len(b) > 0 && b[0] == '-'
-	if negative || len(b) > 0 && b[0] == '+' {
-		n = 1
+	negative := false
+	if len(b) > 0 && (b[0] == '-' || b[0] == '+') {
+		negative, n = b[0] == '-', 1
 	}
 	mantissa, begin, power := uint64(0), n, 0 // the number is mantissa / 10^power
 	for ; n < len(b) && b[n]-'0' <= 9 && mantissa < min19DigitMantissa; n++ {
@@ -58,19 +58,17 @@ func ParseDecimal(b []byte) (v float64, n int) {
 		power -= exponent
 		n += length
 	}
-	switch {
-	case mantissa < 1<<53 && power == 0: // an integer
-		v = float64(int64(mantissa))
-	case mantissa < 1<<53 && 0 <= power && power < len(powersOfTen):
+	if mantissa < 1<<53 && uint(power) < uint(len(powersOfTen)) {
 		// A float64 can represent both exactly, so that the quotient is rounded only
 		// once (Clinger, How to Read Floating Point Numbers Accurately, 1990).
-		v = float64(int64(mantissa)) / powersOfTen[power]
-	case mantissa < 1<<53 && power < 0 && -power < len(powersOfTen):
-		v = float64(int64(mantissa)) * powersOfTen[-power]
-	default:
-		if v = divideByReciprocal(mantissa, power); v == 0 {
-			return 0, 0
+		v = float64(int64(mantissa))
+		if power > 0 {
+			v /= powersOfTen[power]
 		}
+	} else if mantissa < 1<<53 && power < 0 && -power < len(powersOfTen) {
+		v = float64(int64(mantissa)) * powersOfTen[-power]
+	} else if v = divideByReciprocal(mantissa, power); v == 0 {
+		return 0, 0
 	}
 	if negative {
 		v = -v
