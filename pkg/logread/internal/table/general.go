@@ -279,7 +279,7 @@ func (t *tableReader) splitRow(line []byte) error {
 }
 
 func (t *tableReader) isHeader() bool {
-	return t.header != nil && slices.EqualFunc(t.cells, t.header, func(c scan.Cell, name string) bool { return string(c.Text) == name })
+	return t.header != nil && string(t.cells[0].Text) == t.header[0] && slices.EqualFunc(t.cells, t.header, func(c scan.Cell, name string) bool { return string(c.Text) == name })
 }
 
 // mayBeHeader reports whether the cells of a row with another number of cells than the table

@@ -288,6 +288,7 @@ func (t *tableReader) addPoint(run *tableRun, c *column, p *rowPosition, name st
 		}
 		if c != nil {
 			c.curve, c.curveOf = curve, run
+			curve.Name = name // the comparison above is fast for the same string
 		}
 	}
 	if t.layout == rowsAreMoments { // the points have times
