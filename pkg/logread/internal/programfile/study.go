@@ -118,8 +118,9 @@ type studyReader struct {
 	columns []string  // names from the header; nil before it was read
 	fields  [6]int    // indexes of the columns that setEpochValues uses; at most 0 if missing
 	row     []float64 // values of the last good row, by column
-	next    []float64 // buffer for the row being read
-	done    bool      // the header is unusable
+	next    []float64 // buffer for the row being read, and its cells
+	cells   []scan.Cell
+	done    bool // the header is unusable
 	epochs  record.RankEpochs
 }
 
@@ -183,27 +184,32 @@ func (s *studyReader) readHeader(line int, text string) {
 
 // parseRow parses a row into s.row. An empty cell becomes NaN. ended reports whether the line
 // ended with a newline.
-func (s *studyReader) parseRow(text []byte, ended bool) error {
-	last := text[bytes.LastIndexByte(text, ',')+1:]
-	switch n, dot := bytes.Count(text, []byte{','})+1, bytes.IndexByte(last, '.'); {
+func (s *studyReader) parseRow(text []byte, ended bool) (err error) {
+	if s.cells, err = scan.AppendCells(s.cells[:0], text, ',', false); err != nil {
+		return err
+	}
+	last := s.cells[len(s.cells)-1].Text
+	switch n, dot := len(s.cells), bytes.IndexByte(last, '.'); {
 	case n == len(s.columns) && !ended && (dot < 0 || len(last)-dot-1 != 6): // the format is %.6f
 		return fmt.Errorf("last line is torn: %.80q", text)
 	case n != len(s.columns):
 		return fmt.Errorf("expected %d cells, got %d: %.80q", len(s.columns), n, text)
 	}
 	s.next = s.next[:0]
-	for i, column := range s.columns {
-		var cell []byte
-		cell, text, _ = bytes.Cut(text, []byte{','})
+	for i := range s.cells {
+		cell := &s.cells[i]
 		v, ok := math.NaN(), true
-		if len(cell) > 0 || i == 0 {
-			v, ok = scan.ParseFloat(cell)
+		switch {
+		case cell.Length > 0 && cell.Length == len(cell.Text): // usually
+			v = cell.Number
+		case len(cell.Text) > 0 || i == 0:
+			v, ok = scan.ParseFloat(cell.Text)
 		}
 		switch {
 		case !ok:
-			return fmt.Errorf("column %q: expected a number, got %.40q", column, cell)
+			return fmt.Errorf("column %q: expected a number, got %.40q", s.columns[i], cell.Text)
 		case i == 0 && (v < 0 || v > 1<<30 || v != math.Trunc(v)):
-			return fmt.Errorf("index column: expected 0, 1, 2, …, got %.40q", cell)
+			return fmt.Errorf("index column: expected 0, 1, 2, …, got %.40q", cell.Text)
 		}
 		s.next = append(s.next, v)
 	}
