@@ -26,7 +26,9 @@ import (
 
 type templateState struct {
 	ranks        map[int]*templateRankState // by label or {rank}; -1 for lines without
-	ratesOfRanks bool                       // lines with ranks contain rates
+	last         *templateRankState         // that findOrAddRank returned
+	lastRank     int
+	ratesOfRanks bool // lines with ranks contain rates
 	// properties contains the functions that set the properties which templates have read, by
 	// field. They also apply to later runs in the same file, until a line changes them.
 	properties map[string]func(*logline.Log)
@@ -73,11 +75,15 @@ type templateRankState struct {
 }
 
 func (s *templateState) findOrAddRank(rank int) *templateRankState {
+	if s.last != nil && s.lastRank == rank { // usually
+		return s.last
+	}
 	r := s.ranks[rank]
 	if r == nil {
 		r = &templateRankState{}
 		record.PutInMap(&s.ranks, rank, r)
 	}
+	s.last, s.lastRank = r, rank
 	return r
 }
 

@@ -20,8 +20,8 @@ func readKerasDashLine(log *logline.Log, m []byte) logline.Result {
 // readKerasSummary reads lines such as "196/196 - …", "196/196 [===] - …" and "196/196 ━━━ …". If
 // the two numbers differ, the epoch is not finished.
 func readKerasSummary(log *logline.Log, m []byte) logline.Result {
-	if i := bytes.LastIndexByte(m, '\b'); i >= 0 { // the progress bar was drawn several times
-		if m = scan.SkipBlanks(m[i+1:]); len(m) == 0 {
+	if bytes.IndexByte(m, '\b') >= 0 { // the progress bar was drawn several times
+		if m = scan.SkipBlanks(m[bytes.LastIndexByte(m, '\b')+1:]); len(m) == 0 {
 			return logline.Idle
 		}
 	}
@@ -137,19 +137,22 @@ func readKerasTimeAndValues(log *logline.Log, c scan.Cursor, steps int, bar bool
 }
 
 func readKerasValues(log *logline.Log, items []byte, e *runs.Epoch) {
-	for len(items) > 0 {
-		var item []byte
-		item, items, _ = bytes.Cut(items, []byte(" - "))
-		key, text, ok := bytes.Cut(item, []byte(": "))
-		if !ok { // 24s/epoch, 121ms/step
-			continue
+	separator := []byte(" - ")
+	for {
+		key, text, ok := bytes.Cut(items, []byte(": "))
+		if !ok {
+			return
+		}
+		if i := bytes.LastIndex(key, separator); i >= 0 { // after 24s/epoch or 121ms/step
+			key = key[i+len(separator):]
 		}
 		number := scan.Cursor{Rest: text}
-		v := number.ReadFloat()
-		if number.Failed {
+		if v := number.ReadFloat(); number.Failed {
+			text, _, _ = bytes.Cut(text, separator)
 			log.AddProblem("%s: expected a number, got %.40q", key, text)
-			continue
+		} else {
+			setKerasValue(e, key, v)
 		}
-		setKerasValue(e, key, v)
+		_, items, _ = bytes.Cut(number.Rest, separator)
 	}
 }
