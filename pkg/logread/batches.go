@@ -41,7 +41,7 @@ func BatchLimits(all []runs.Run) []BatchLimit {
 	var limits []BatchLimit
 	for _, j := range groupByJob(all) {
 		t, series, ok := j.describeTrial()
-		if !ok {
+		if !ok || t.Fits && t.Batch == 0 {
 			continue
 		}
 		series = trimBatchSize(series)
@@ -52,10 +52,8 @@ func BatchLimits(all []runs.Run) []BatchLimit {
 		}
 		l := &limits[i]
 		switch {
-		case t.Batch == 0 && !t.Fits:
-			l.Unknown = append(l.Unknown, t)
-			continue
 		case t.Batch == 0:
+			l.Unknown = append(l.Unknown, t)
 			continue
 		case t.Fits:
 			l.Good = max(l.Good, t.Batch)
@@ -129,7 +127,7 @@ func groupByJob(all []runs.Run) []job {
 // unknown, and the job's series. ok is false if the job neither trained nor ran
 // out of memory.
 func (j job) describeTrial() (t BatchTrial, series string, ok bool) {
-	var epoch *runs.Problem
+	var trained *runs.Problem
 	for _, r := range j.runs {
 		if t.Job == "" || len(r.Epochs) > 0 {
 			t.Job, series = r.Dir, r.Info.Series
@@ -141,15 +139,22 @@ func (j job) describeTrial() (t BatchTrial, series string, ok bool) {
 		if len(r.OutOfMemory) == 0 && r.Info.Status == runs.StatusFailed && isOutOfMemory(r.Info.Error) {
 			t.Proof = append(t.Proof, runs.Problem{File: r.Dir, Reason: r.Info.Error})
 		}
-		if n := len(r.Epochs); n > 0 && r.Info.Status != runs.StatusFailed {
-			e := r.Epochs[n-1]
-			epoch = &runs.Problem{File: r.File, Line: e.Line, Reason: fmt.Sprintf("epoch %d is done", e.Epoch)}
+		switch e, tr := len(r.Epochs), len(r.Trials); {
+		case r.Info.Status == runs.StatusFailed:
+		case e > 0:
+			done := runs.Problem{File: r.File, Line: r.Epochs[e-1].Line, Reason: fmt.Sprintf("epoch %d is done", r.Epochs[e-1].Epoch)}
+			if trained = &done; len(r.OutOfMemory) > 0 { // before the first epoch
+				done.Reason += ": the job continued, perhaps with a smaller batch"
+				t.Proof = append(t.Proof, done)
+			}
+		case tr > 0: // a benchmark
+			trained = &runs.Problem{File: r.File, Line: r.Trials[tr-1].Line, Reason: fmt.Sprintf("a rate of %.4g was measured", r.Trials[tr-1].Rate)}
 		}
 	}
 	switch {
 	case len(t.Proof) > 0:
-	case epoch != nil:
-		t.Fits, t.Proof = true, []runs.Problem{*epoch}
+	case trained != nil:
+		t.Fits, t.Proof = true, []runs.Problem{*trained}
 	default:
 		return t, "", false
 	}
@@ -240,7 +245,7 @@ func (l BatchLimit) Verdict() string {
 	case l.Good > 0:
 		return fmt.Sprintf("%slast good batch: %d; no job ran out of memory, so a larger one may fit", head, l.Good)
 	case l.Failing > 0:
-		return fmt.Sprintf("%sfirst failing batch: %d; no job with a smaller one has trained", head, l.Failing)
+		return fmt.Sprintf("%sfirst failing batch: %d; no job is known to have trained with a smaller one", head, l.Failing)
 	}
 	return head + "a job ran out of memory, but its batch size is unknown: put it in the file's name, such as bs64.err"
 }

@@ -3,6 +3,7 @@ package logread
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -52,20 +53,26 @@ func TestOutOfMemory(t *testing.T) {
 func TestOutOfMemoryIsTheEnd(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{
-		"again_2gpus.log": cudaMark + oneEpoch,
-		"later_2gpus.log": oneEpoch + torchOld,
-		"talk_2gpus.log":  "Hint: If you want to see a list of allocated tensors when OOM happens, add report_tensor_allocations_upon_oom\nmemory: 0.53GiB, room for more\n" + oneEpoch,
+		"again_2gpus.log":   cudaMark + oneEpoch,
+		"later_2gpus.log":   oneEpoch + torchOld,
+		"smaller_2gpus.log": "+ python train.py --batch-size 64\n" + torchNew + oneEpoch,
+		"warned_2gpus.log":  "Warning: CUDA out of memory is likely with a larger batch\n" + oneEpoch,
+		"talk_2gpus.log":    "Hint: If you want to see a list of allocated tensors when OOM happens, add report_tensor_allocations_upon_oom\nmemory: 0.53GiB, room for more\n" + oneEpoch,
 	})
 	logs, _ := explained(t, dir)
 	var got []string
 	for _, r := range logs.Runs {
 		got = append(got, fmt.Sprintf("%s %s %d", filepath.Base(r.Dir), r.Info.Status, len(r.OutOfMemory)))
 	}
-	if want := "again_2gpus.log done 0, later_2gpus.log failed 1, talk_2gpus.log done 0"; strings.Join(got, ", ") != want {
+	if want := "again_2gpus.log done 0, later_2gpus.log failed 1, smaller_2gpus.log done 1, talk_2gpus.log done 0, warned_2gpus.log done 0"; strings.Join(got, ", ") != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if text := logs.Reports.String(); !strings.Contains(text, "line 1 reports that memory ran out, but the run continued") {
 		t.Error(text)
+	}
+	limits := BatchLimits(logs.Runs)
+	if i := slices.IndexFunc(limits, func(l BatchLimit) bool { return l.Failing == 64 && l.Good == 0 }); i < 0 || !strings.Contains(limits[i].String(), "the job continued, perhaps with a smaller batch") {
+		t.Errorf("a job that continued after memory ran out at 64: %+v", limits)
 	}
 }
 
@@ -85,6 +92,8 @@ func TestBatchLimits(t *testing.T) {
 		"odd-bs8.err":     tfMessage,
 		"odd-bs16.out":    oneEpoch,
 		"nothing-bs2.txt": "hello\n",
+		"unsized.out":     oneEpoch,
+		"rate-bs64.out":   "Model: resnet50\nBatch size: 64\nNumber of GPUs: 2\nImg/sec per GPU: 310.6 +-1.0\nTotal img/sec on 2 GPU(s): 621.2 +-2.0\n",
 	})
 	logs, _ := explained(t, dir)
 	got := map[string]BatchLimit{}
@@ -94,15 +103,16 @@ func TestBatchLimits(t *testing.T) {
 	for series, want := range map[string]string{
 		"unet":     "unet: last good batch: 32; first failing batch: 64",
 		"resnet":   "resnet: last good batch: 8; no job ran out of memory, so a larger one may fit",
-		"lonely":   "lonely: first failing batch: 4; no job with a smaller one has trained",
+		"lonely":   "lonely: first failing batch: 4; no job is known to have trained with a smaller one",
 		"nameless": "nameless: a job ran out of memory, but its batch size is unknown",
+		"rate":     "rate: last good batch: 64; no job ran out of memory, so a larger one may fit",
 		"odd":      "odd: batch 16 trained, yet batch 8 ran out of memory: the jobs differ in more than their batch",
 	} {
 		if l := got[series]; !strings.HasPrefix(l.Verdict(), want) {
 			t.Errorf("%s: %q, want %q", series, l.Verdict(), want)
 		}
 	}
-	if len(got) != 5 {
+	if len(got) != 6 {
 		t.Errorf("series %v", got)
 	}
 	tried := got["unet"].Tried

@@ -279,7 +279,7 @@ type Run struct {
 	// Empty means samples per second.
 	ThroughputUnit string
 	// OutOfMemory lists the lines of the log that report that memory ran out. It is empty if the
-	// run continued nevertheless.
+	// run continued nevertheless, unless it may have continued with a smaller batch.
 	OutOfMemory []Problem
 }
 

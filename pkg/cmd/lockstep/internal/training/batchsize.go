@@ -109,7 +109,7 @@ func printBatchLimits(c *cobra.Command, path string, asJSON bool) error {
 	}
 	limits := logread.BatchLimits(read.Runs)
 	if len(limits) == 0 {
-		return fmt.Errorf("find batches in %s: no job trained an epoch or ran out of memory; lockstep read --explain describes each file", place)
+		return fmt.Errorf("find batches in %s: no job ran out of memory or trained with a known batch size, such as bs64 in its file's name; lockstep read --explain describes each file", place)
 	}
 	if asJSON {
 		return json.NewEncoder(c.OutOrStdout()).Encode(limits)

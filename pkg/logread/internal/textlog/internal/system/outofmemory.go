@@ -20,15 +20,17 @@ import (
 //	srun: error: node01: task 0: Out Of Memory
 //
 // PyTorch and TensorFlow print the same message for an operation that they retry with another
-// algorithm. If epochs follow the message, the run has continued.
+// algorithm. If epochs follow the message, the run has continued. If PyTorch prints it before the
+// first epoch, the program may have gone on with a smaller batch.
 
 // outOfMemoryTexts lists the texts that identify an out-of-memory message, and their programs.
 var outOfMemoryTexts = []struct {
 	mark []byte
 	who  string
 }{
-	{[]byte("CUDA out of memory"), "PyTorch"},
-	{[]byte("HIP out of memory"), "PyTorch"},
+	{[]byte("CUDA out of memory. "), pyTorch},
+	{[]byte("HIP out of memory. "), pyTorch},
+	{[]byte("CUDA error: out of memory"), pyTorch},
 	{[]byte("OOM when allocating tensor"), "TensorFlow"},
 	{[]byte("CUDA_ERROR_OUT_OF_MEMORY"), "CUDA"},
 	{[]byte("oom-kill event"), "Slurm"},
@@ -37,6 +39,7 @@ var outOfMemoryTexts = []struct {
 }
 
 const (
+	pyTorch = "PyTorch"
 	// maxMemoryLine is the number of bytes of a line that are searched.
 	maxMemoryLine = 1 << 12
 	// maxMemoryMessages limits the messages per run: each rank and each failed allocation writes one.
@@ -80,7 +83,7 @@ func readOutOfMemory(log *logline.Log, m []byte) logline.Result {
 }
 
 // FinishOutOfMemory marks the run as failed if it ran out of memory. If an epoch follows the last
-// message, the run has continued, and it removes the messages instead.
+// message, the run has continued. It then keeps the messages only if the batch may have changed after them.
 func FinishOutOfMemory(r *logline.Run, report *record.Report) {
 	n := len(r.Run.OutOfMemory)
 	if n == 0 {
@@ -90,7 +93,9 @@ func FinishOutOfMemory(r *logline.Run, report *record.Report) {
 	for _, e := range r.Run.Epochs {
 		if e.Line > last.Line {
 			report.AddAssumption("line %d reports that memory ran out, but the run continued: it does not count as failed", last.Line)
-			r.Run.OutOfMemory = nil
+			if r.Run.Epochs[0].Line < last.Line || !strings.HasPrefix(last.Reason, pyTorch) {
+				r.Run.OutOfMemory = nil
+			}
 			return
 		}
 	}
