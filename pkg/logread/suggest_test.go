@@ -207,3 +207,14 @@ func FuzzSuggest(f *testing.F) {
 		_, _ = s.String(), s.HTML()
 	})
 }
+
+// A text whose lines have commas is no table, even if its first line would be the header.
+func TestSuggestTextWithCommas(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, map[string]string{"4gpu.txt": "Epoch 1 loss 1.5, 30.2 s\nEpoch 2 loss 1.1, 29.8 s\nEpoch 3 loss 0.9, 30.1 s\n"})
+	s, err := Suggest(dir)
+	check(t, err)
+	if len(s.Lines) != 1 || s.Lines[0].Rule != "Epoch {epoch} loss {train_loss}, {seconds} s" {
+		t.Errorf("lines: %+v, unknown: %q", s.Lines, s.Unknown)
+	}
+}

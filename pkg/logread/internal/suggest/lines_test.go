@@ -46,6 +46,31 @@ epoch 1 step 20/80 loss 0.8 eta: 2 days, 1:01:03, latency_ms 4.1, wait_time 3.6,
 epoch 2 step 10/80 loss 0.7 eta: 1 day, 23:02:03, latency_ms 4.2, wait_time 3.5, gpu_time 2.5
 best epoch 2 best loss 0.7
 `, []string{"*, world_size={workers}*", "epoch {epoch} step {step}/{steps} loss {train_loss} eta: {?1}, latency_ms {?2}, wait_time {?3}, gpu_time {?4}"}},
+		{"words after a number exclude it", `
+epoch 1 done, 12.3 s elapsed, 107.9 s remaining, loss 1.1, 346.1 samples/s (per GPU), runtime 600 s max
+epoch 2 done, 24.6 s elapsed, 95.6 s remaining, loss 1.0, 347.1 samples/s (per GPU), runtime 601 s max
+epoch 3 done, 36.9 s elapsed, 84.1 s remaining, loss 0.9, 345.1 samples/s (per GPU), runtime 600 s max
+`, []string{"epoch {epoch} done, {?1} s elapsed, {?2} s remaining, loss {train_loss}, {?3} samples/s (per GPU), runtime {?4} s max"}},
+		{"times of a validation, and rates of one rank", `
+epoch 1: 3.3s (validation) train loss 1.1 | rate on rank 0: 399.1 images/s
+epoch 2: 3.2s (validation) train loss 1.0 | rate on rank 0: 398.1 images/s
+epoch 3: 3.4s (validation) train loss 0.9 | rate on rank 0: 397.1 images/s
+`, []string{"epoch {epoch}: {?1} (validation) train loss {train_loss} | rate on rank *: {?2} images/s"}},
+		{"times since the start, of a job that started long before", `
+epoch 1 loss 1.1 time 520.0
+epoch 2 loss 1.0 time 540.0
+epoch 3 loss 0.9 time 560.0
+epoch 4 loss 0.8 time 580.0
+epoch 5 loss 0.7 time 600.0
+`, []string{"epoch {epoch} loss {train_loss} time {?1}"}},
+		{"processes that load, devices that exist, nodes of a graph and several runs in one line are no workers", `
+Tokenizing the corpus using 16 processes
+cuda available: True, device_count: 8
+Number of nodes: 2708, number of edges: 10556
+[{"world_size": 1, "time": 102.0}, {"world_size": 2, "time": 52.0}]
+epoch 1 loss 1.1
+epoch 2 loss 1.0
+`, []string{"epoch {epoch} loss {train_loss}"}},
 		{"positions in the samples are no steps", `
 Epoch 1[16/5011]: loss: 3.0
 Epoch 1[1616/5011]: loss: 2.9

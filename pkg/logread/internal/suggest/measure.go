@@ -149,7 +149,7 @@ func (c *candidate) decideRate(n *describedNumber) decision {
 		o := &c.numbers[i]
 		if o.unit == rateUnit {
 			rates++
-		} else if o.as == "" && o.at < n.at && (o.isNamed(fields.Rank) || o.isNamed(fields.Time) && !c.hasField(fields.Step)) {
+		} else if o.as == "" && o.at < n.at && (o.isNamed(fields.Rank) || o.namesDevice() || o.isNamed(fields.Time) && !c.hasField(fields.Step)) {
 			return decision{} // of one worker, or perhaps that of an evaluation, whose time the line has too
 		}
 	}
@@ -160,6 +160,12 @@ func (c *candidate) decideRate(n *describedNumber) decision {
 		return decision{}
 	}
 	return decision{as: fields.SamplesPerSecond, why: "followed by a unit of samples per second"}
+}
+
+// namesDevice reports whether the number follows the word for one of several workers, as in "on rank 0".
+func (n *describedNumber) namesDevice() bool {
+	words := strings.Fields(n.words)
+	return len(words) > 0 && isOneOf(words[len(words)-1], "rank gpu device worker process node")
 }
 
 func (n *describedNumber) secondsAt(i int) float64 {
@@ -180,7 +186,7 @@ func (n *describedNumber) secondsAt(i int) float64 {
 type lineTiming struct {
 	epoch   float64 // median seconds per epoch by the clock; NaN if unknown
 	step    float64 // mean seconds per step by the clock; NaN if unknown
-	rising  bool    // the values rise in each group
+	rising  bool    // each value is larger than the one before
 	falling bool    // a value is smaller than the one before
 	growth  float64 // median growth of the values per epoch
 	median  float64 // of the values, in seconds
@@ -284,7 +290,8 @@ func (c *candidate) decideTime(n *describedNumber) decision {
 			return decide(fields.EpochSeconds, ", and it agrees with the time stamps: the time of the epoch")
 		}
 	case n.part == "" && c.hasEvaluation() && !trains, n.part == "" && !c.hasEvaluation() && !c.hasField(fields.Epoch) && !strings.Contains(n.words, "epoch"):
-	case !p.falling && len(values) >= 5 && slices.Max(values) >= 2*slices.Min(values): // perhaps the time since the start
+	case len(values) >= 5 && !p.falling && slices.Max(values) >= 2*slices.Min(values),
+		len(values) >= 5 && p.rising && n.isNamed(fields.Time, fields.Elapsed) && slices.Max(values) >= 1.05*slices.Min(values): // perhaps the time since the start
 	case perEpoch || len(n.values) > 1 && (named || c.countUnnamedTimes() == 1):
 		return decide(fields.EpochSeconds, fmt.Sprintf(": the only evidence is the %s", map[bool]string{true: "name", false: "unit"}[named]))
 	}

@@ -19,7 +19,7 @@ type describedNumber struct {
 	bare      bool   // nothing names it
 	ofTotal   bool   // it follows "/" or "of" after a number
 	inner     bool   // it follows a number and is in parentheses, such as an average
-	vetoed    bool   // a word before it shows that it is not measured now
+	vetoed    bool   // a word shows that it is not measured now, or not of the training as a whole
 
 	decision
 }
@@ -167,9 +167,9 @@ func (r *numberDescriber) describeNumber(n *describedNumber, previous *described
 			r.from++
 		}
 	}
+	n.vetoed = n.vetoed || r.excludesNumberBefore()
 	if k := r.countWordsAfter(); n.bare && k > 0 {
-		n.bare = false
-		if n.unit == noUnit {
+		if n.bare = false; !n.token.clock { // a time of day precedes the name of the next number
 			r.from += k
 		}
 	}
@@ -182,6 +182,30 @@ func (n *describedNumber) setName(x name, words []string) {
 			n.ownPart, n.part = p, p
 		}
 	}
+}
+
+// excludesNumberBefore reports whether the words after a number and its unit show that it is not what its
+// name says, as in "600 s limit", "107 s remaining", "3 s (validation)" and "99 img/s, per GPU".
+func (r *numberDescriber) excludesNumberBefore() bool {
+	rest := r.tokens[r.from:]
+	if len(rest) > 1 && (rest[0].isMark("(") || rest[0].isMark(",") && rest[1].isWord("per")) {
+		rest = rest[1:]
+	}
+	excludes := false
+	for _, t := range rest {
+		switch {
+		case t.kind == numberToken || t.isMark(":="): // the words name the next number
+			return false
+		case t.isMark("./-") && t.space == 0: // within a name, such as val.loss
+			continue
+		case t.kind != wordToken:
+			return excludes
+		}
+		for _, w := range splitWords(t.text) {
+			excludes = excludes || isOneOf(w, "limit max maximum min minimum timeout budget allowed remaining left go per each every") || datasetPart(w) == valPart || datasetPart(w) == testPart
+		}
+	}
+	return excludes
 }
 
 // countWordsAfter returns the number of the next tokens if they are words after a number that do not

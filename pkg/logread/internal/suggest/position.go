@@ -261,9 +261,10 @@ func (c *candidate) nameTotal(n, total *describedNumber) {
 	}
 }
 
-// nameSettings names workers, nodes, seeds and batch sizes, which must not change in a file. The
-// word after a number names it in "on 4 GPUs", but not in "found 4 GPUs", and not in "with 4
-// workers" of a data loader. Slurm's NumTasks are workers; num_tasks are tasks that a model learns.
+// nameSettings names workers, nodes, seeds and batch sizes, which must not change in a file or a line. The
+// word after a number names it in "on 4 GPUs", but not in "found 4 GPUs", and in "with 4 workers" or
+// "processes" only if they train. Slurm's NumTasks are workers; num_tasks are tasks that a model learns.
+// The devices of device_count need not be used, and nodes may be those of a graph.
 func (c *candidate) nameSettings() {
 	if slices.ContainsFunc(c.tokens, func(t token) bool { return t.isWord("best") }) {
 		return // the line describes the best of several runs
@@ -273,16 +274,19 @@ func (c *candidate) nameSettings() {
 		field, why := n.field, n.describeName()
 		if k := n.at; field == nil && k > 0 && k+1 < len(c.tokens) && c.tokens[k-1].isWord("on using with across") && c.tokens[k+1].kind == wordToken && !c.hasWord("load", "dataload") {
 			word := c.tokens[k+1].text
-			if why = fmt.Sprintf("before %q", word); c.hasWord("train") || !strings.HasPrefix(word, "worker") {
+			if why = fmt.Sprintf("before %q", word); c.hasWord("train", "distribut") || !strings.HasPrefix(word, "worker") && !strings.HasPrefix(word, "process") {
 				if field = fields.LookupColumn(word); strings.EqualFold(word, "tasks") || field != nil && field.Name != fields.Workers && (field.Name != fields.Nodes || c.hasWord("rank", "barrier")) {
 					field = nil // PyTorch's processes wait at a barrier "with 8 nodes", which are processes
 				}
 			}
 		}
-		if n.as != "" || field == nil || n.weak || strings.HasSuffix(n.words, " tasks") || !n.whole || n.unit != noUnit || n.ofTotal || n.inner || c.hasField(field.Name) || !slices.Contains([]string{fields.Workers, fields.Nodes, fields.Seed, fields.Batch}, field.Name) {
+		if n.as != "" || field == nil || n.weak || strings.HasSuffix(n.words, " tasks") || strings.HasSuffix(n.words, "device count") || field.Name == fields.Nodes && c.hasWord("edge", "graph") || !n.whole || n.unit != noUnit || n.ofTotal || n.inner || c.hasField(field.Name) || !slices.Contains([]string{fields.Workers, fields.Nodes, fields.Seed, fields.Batch}, field.Name) {
 			continue
 		}
 		constant := field.Name == fields.Seed || n.values[0] >= 1 && n.values[0] <= 1<<20
+		for _, o := range c.numbers {
+			constant = constant && !(o.words == n.words && o.values[0] != n.values[0])
+		}
 		for k := 1; k < len(n.values); k++ {
 			constant = constant && (c.lines[k].file != c.lines[k-1].file || n.values[k] == n.values[k-1])
 		}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"lockstep/pkg/logread/internal/fields"
+	"lockstep/pkg/logread/internal/scan"
 )
 
 // GeneralTableKind is the kind of a table that no known program wrote.
@@ -41,7 +42,8 @@ type ColumnInfo struct {
 
 // DescribeColumns describes the columns of the table that begins with text. It returns nil if text
 // is not a table with a header and at least two rows, if many lines have a different number of
-// cells than the header, or if fewer than half of the columns contain numbers.
+// cells than the header, if fewer than half of the columns contain numbers, or if the header differs
+// from the first row only in its numbers, as in a text with commas.
 func DescribeColumns(text []byte, mappings []ColumnMapping) []ColumnInfo {
 	p, ok := parsePreamble(text, nil)
 	if !ok || p.header == nil || p.width > maxTableColumns {
@@ -61,6 +63,9 @@ func DescribeColumns(text []byte, mappings []ColumnMapping) []ColumnInfo {
 			continue
 		}
 		rows++
+		if rows == 1 && slices.EqualFunc(cells, p.header, func(cell scan.Cell, name string) bool { return withoutDigits(string(cell.Text)) == withoutDigits(name) }) {
+			return nil
+		}
 		for i, cell := range cells {
 			columns[i].addCell(&s.columns[i], cell.Text, &texts[i])
 		}
@@ -76,6 +81,15 @@ func DescribeColumns(text []byte, mappings []ColumnMapping) []ColumnInfo {
 		return nil
 	}
 	return columns
+}
+
+func withoutDigits(text string) string {
+	return strings.Map(func(r rune) rune {
+		if '0' <= r && r <= '9' {
+			return -1
+		}
+		return r
+	}, text)
 }
 
 func (c *ColumnInfo) addCell(column *column, cell []byte, texts *int) {
