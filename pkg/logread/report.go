@@ -52,6 +52,8 @@ type Report struct {
 	Columns       int
 	UnusedColumns []string
 	Rules         string // path of the RulesFile whose rules apply to the file; empty if none do
+	Resumptions   int    // number of parts of runs that continue an earlier part, as after a stop
+	Repetitions   int    // number of parts of the file that repeat earlier values, which count once
 	Skipped       string // why the file was not read; empty if it was
 	// CopyOf is the path of a run folder that was read too, if this file is a copy of its run that
 	// runs.WriteStudyLog wrote. Otherwise it is empty.
@@ -67,7 +69,7 @@ func newReport(r *record.Report) Report {
 		Path: r.Path, Kind: r.Kind, Compression: r.Compression, Bytes: r.Bytes,
 		Runs: r.Runs, Records: r.Records, Lines: r.Lines, LinesUsed: r.LinesUsed,
 		Ignored: ignored, Unused: r.Unused, UnusedMore: r.UnusedMore,
-		Known: r.Known, Assumed: r.Assumed, Outweighed: r.Outweighed, Rules: r.Rules, Skipped: r.Skipped, CopyOf: r.CopyOf, Columns: r.Columns, UnusedColumns: r.UnusedColumns,
+		Known: r.Known, Assumed: r.Assumed, Outweighed: r.Outweighed, Rules: r.Rules, Skipped: r.Skipped, CopyOf: r.CopyOf, Resumptions: r.Resumptions, Repetitions: r.Repetitions, Columns: r.Columns, UnusedColumns: r.UnusedColumns,
 	}
 }
 

@@ -1,7 +1,10 @@
 package scaling
 
 import (
+	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -89,4 +92,25 @@ func TestPaddingIsNoWork(t *testing.T) {
 	wantLine(t, s.Notes, "series ddp", "do not count in the throughput: 25 % at 1 worker and 43.8 % at 2 workers")
 	rates := s.Epochs().Col("samples_per_second").Float()
 	near(t, "throughput of an epoch", rates[len(rates)-1], 9/0.59)
+}
+
+// A study says that runs were resumed, that parts of files repeat others, and that epochs are missing.
+func TestResumptionsAreNoted(t *testing.T) {
+	dir := t.TempDir()
+	line := func(epoch int) string {
+		return fmt.Sprintf("{\"epoch\": %d, \"train_loss\": %g, \"epoch_time\": %d}\n", epoch, 1/float64(epoch), 10+epoch)
+	}
+	first, later := line(1)+line(2)+line(3), line(2)+"{\"epoch\": 3, \"train_loss\": 0.5, \"epoch_time\": 20}\n"+line(4)
+	for name, text := range map[string]string{
+		"a_1gpu.jsonl": first + later,
+		"a_2gpu.jsonl": first + first,
+		"a_4gpu.jsonl": first + line(7) + line(8),
+	} {
+		check(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
+	}
+	s, err := Read(dir)
+	check(t, err)
+	wantLine(t, s.Notes, "resumptions of runs: 1; where their numbers repeat, the later values count")
+	wantLine(t, s.Notes, "parts of files that repeat earlier values: 1; they count once")
+	wantLine(t, s.Notes, "runs that lack epochs: 1, such as ", "a_4gpu.jsonl between 3 and 7")
 }

@@ -80,9 +80,10 @@ func TestWeakScaling(t *testing.T) {
 	near(t, "constant Dice", one.DiceConstant.Value, 0.5)
 	near(t, "untrained Dice", one.DiceUntrained.Value, 0.2)
 	near(t, "last loss", one.TrainLoss.Value, 1.0/3)
-	if len(s.Notes)+len(s.Problems) != 0 {
+	if len(s.Notes) != 1 || len(s.Problems) != 0 {
 		t.Errorf("notes %q, problems %v", s.Notes, s.Problems)
 	}
+	wantLine(t, s.Notes, "the interval at 1 worker is wider than its value")
 }
 
 func TestRules(t *testing.T) {

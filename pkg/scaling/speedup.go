@@ -2,10 +2,13 @@ package scaling
 
 import (
 	"cmp"
+	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
 
+	"lockstep/pkg/internal/clean"
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/scaling/internal/observe"
 )
@@ -119,6 +122,45 @@ func (s *Study) addThroughputSourceNotes() {
 	}
 	for _, source := range sources {
 		s.addNote("series %s: the throughput is %s", strings.Join(series[source], ", "), source)
+	}
+}
+
+// addWideIntervalNotes adds a note for each series with a time or a speed-up whose interval is wider than its
+// value.
+func (s *Study) addWideIntervalNotes() {
+	for _, series := range s.Series() {
+		var at []string
+		for _, p := range s.Points {
+			isWide := func(e Estimate) bool { return e.High-e.Low > math.Abs(e.Value) }
+			if p.Series == series && (isWide(p.EpochSeconds) || isWide(p.Speedup) && p.Size != p.Baseline) {
+				at = append(at, english.FormatCount(p.Workers, "worker"))
+			}
+		}
+		if at != nil {
+			s.addNote("series %s: the interval at %s is wider than its value; repeat the runs, and check with lockstep read --explain that they are repeats", series, english.JoinAnd(at))
+		}
+	}
+}
+
+// addMissingEpochNotes adds a note about runs that lack epochs between their first and last one.
+func (s *Study) addMissingEpochNotes() {
+	missing, example := 0, ""
+	for _, r := range s.Runs {
+		interval := math.MaxInt
+		for i := 1; i < len(r.Epochs); i++ {
+			interval = min(interval, r.Epochs[i].Epoch-r.Epochs[i-1].Epoch)
+		}
+		i := 1
+		for i < len(r.Epochs) && r.Epochs[i].Epoch-r.Epochs[i-1].Epoch <= interval {
+			i++
+		}
+		if i < len(r.Epochs) && interval > 0 {
+			missing++
+			example = cmp.Or(example, fmt.Sprintf("%s between %d and %d", clean.EscapeText(r.Dir), r.Epochs[i-1].Epoch, r.Epochs[i].Epoch))
+		}
+	}
+	if missing > 0 {
+		s.addNote("runs that lack epochs: %d, such as %s; their other epochs count", missing, example)
 	}
 }
 

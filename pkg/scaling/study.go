@@ -199,6 +199,8 @@ func newStudyFromRuns(all []runs.Run, problems []runs.Problem, notes []string, r
 	s.reportMissingData()
 	s.Problems = mergeEqualProblems(s.Problems)
 	s.addSpeedMeasureNotes()
+	s.addWideIntervalNotes()
+	s.addMissingEpochNotes()
 	s.Notes = append(s.ReadingNotes(), s.Notes...)
 	s.indices = map[string]int{}
 	for i, name := range s.Series() {
@@ -404,11 +406,18 @@ func newStudyFromLogs(logs *logread.Logs, rule Rule) (*Study, error) {
 	}
 	own := slices.DeleteFunc(slices.Clone(logs.Problems), func(p runs.Problem) bool { return inRun[p] })
 	notes := slices.Clone(logs.Notes)
-	copies := 0
+	copies, resumed, repeated := 0, 0, 0
 	for _, r := range logs.Reports {
 		if r.CopyOf != "" {
 			copies++
 		}
+		resumed, repeated = resumed+r.Resumptions, repeated+r.Repetitions
+	}
+	if resumed > 0 {
+		notes = append(notes, fmt.Sprintf("resumptions of runs: %d; where their numbers repeat, the later values count; lockstep read --explain shows where", resumed))
+	}
+	if repeated > 0 {
+		notes = append(notes, fmt.Sprintf("parts of files that repeat earlier values: %d; they count once; lockstep read --explain shows where", repeated))
 	}
 	switch {
 	case copies == 1:

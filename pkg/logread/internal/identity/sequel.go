@@ -81,6 +81,7 @@ func joinIfResumed(p, next *record.Part) bool {
 	}
 	if sameFile && isCopy(&p.Run, &next.Run) {
 		next.Report.AddAssumption("%s: a copy of the values before it", describeLocation(next))
+		next.Report.Repetitions++
 		return true
 	}
 	resumes := next.Resumes || slices.ContainsFunc(next.Run.Info.Command, func(w string) bool { return strings.HasPrefix(strings.TrimLeft(w, "-"), "resume") })
@@ -104,6 +105,7 @@ func joinIfResumed(p, next *record.Part) bool {
 	if !sameFile {
 		next.Report.AddAssumption("it continues the run in %s", p.Run.File)
 	}
+	next.Report.Resumptions++
 	merge.AppendResumedPart(p, next)
 	return true
 }

@@ -37,6 +37,9 @@ type Report struct {
 	Templates []TemplateUse
 	Header    []string // names of the columns if the file is a table
 	Mapped    []string // mappings of columns by the user that fit the file
+	// Resumptions and Repetitions count the parts of runs that continue an earlier part, and those that
+	// repeat one.
+	Resumptions, Repetitions int
 }
 
 // TemplateUse describes how a template of the user was used in a file.
@@ -149,6 +152,7 @@ func (r *Report) Append(next *Report) {
 		r.AddIgnoredLines(IgnoredLines{i.Reason, i.Lines, i.First + before})
 	}
 	r.UnusedMore += next.UnusedMore
+	r.Resumptions, r.Repetitions = r.Resumptions+next.Resumptions, r.Repetitions+next.Repetitions
 	r.Assumed = append(r.Assumed, next.Assumed...)
 	r.Bytes += next.Bytes
 	r.Records += next.Records
