@@ -55,6 +55,11 @@ func TestKindsOfEvidence(t *testing.T) {
 			map[string]string{"x.jsonl": "{\"gpus\": 1, \"throughput\": 10.5}\n{\"gpus\": 2, \"throughput\": 19.5}\n"},
 			"x 1 10.5; x 2 19.5",
 		},
+		"loader workers before JSON lines": {map[string]string{"x.jsonl": `{"arch": "r50", "workers": 8}` + "\n" + `{"epoch": 1, "throughput": 10.5}` + "\n"}, "x 0 10.5"},
+		"counts in JSON lines": {
+			map[string]string{"x_4gpus.jsonl": `{"epoch": 1, "world_size": 2, "num_nodes": 1, "throughput": 10.5}` + "\n" + `{"epoch": 2, "world_size": 2, "throughput": 11}` + "\n" + `{"epoch": 3, "world_size": 8, "throughput": 40}` + "\n"},
+			"x 2 10.5 11; x 8 40",
+		},
 		// Tables with nodes, and with times of all workers.
 		"GPUs per node":               {map[string]string{"x.csv": "nodes,gpus_per_node,images/s\n1,4,400\n2,4,780\n"}, "x 4 400; x 8 780"},
 		"as many GPUs on each node":   {map[string]string{"x.csv": "nodes,gpus,images/s\n1,4,400\n2,4,780\n4,4,1500\n"}, "x 4 400; x 8 780; x 16 1500"},

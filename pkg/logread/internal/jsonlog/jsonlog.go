@@ -142,6 +142,7 @@ type jsonKey struct {
 	text   string
 	place  positionKind
 	fields [2]*fields.Field // in an object of the training, and of the validation
+	counts bool             // the value is the number of workers or nodes
 	next   *jsonKey
 	toNext []byte // text from the end of the value to the value of next
 
@@ -157,7 +158,10 @@ func (r *reader) internKey(key []byte) *jsonKey {
 	n := r.names[string(key)]
 	if n == nil {
 		text := string(key)
-		n = &jsonKey{text: text, place: positionKindOf(text), fields: [2]*fields.Field{fields.Lookup(text), fields.LookupValidationField(text, fields.Lookup)}}
+		f := fields.Lookup(text)
+		n = &jsonKey{text: text, place: positionKindOf(text), fields: [2]*fields.Field{f, fields.LookupValidationField(text, fields.Lookup)}}
+		n.counts = f != nil && (f.Name == fields.Workers || f.Name == fields.Nodes)
+		r.hasCounts = r.hasCounts || n.counts
 		if len(r.names) < record.MaxCurveNames && len(key) <= maxKeyBytes {
 			r.names[text] = n
 		}

@@ -1,6 +1,7 @@
 package jsonlog
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"path/filepath"
@@ -21,10 +22,12 @@ type reader struct {
 	visData  bool
 	settings map[string]any // before the first values
 	numbers  []numberMember // of the current object
-	mode     string         // of the last object that has one
-	names    map[string]*jsonKey
-	start    jsonKey // before the first member of an object
-	runs     []*jsonRun
+	// hasCounts is set if a key counts workers or nodes.
+	hasCounts bool
+	mode      string // of the last object that has one
+	names     map[string]*jsonKey
+	start     jsonKey // before the first member of an object
+	runs      []*jsonRun
 }
 
 type jsonRun struct {
@@ -38,6 +41,7 @@ type jsonRun struct {
 	offset  int64             // number of steps in the epochs before
 	rates   record.EpochRates // of the steps, by epoch
 	elapsed record.ElapsedTimes
+	counts  []numberMember // of workers and nodes
 }
 
 func (r *reader) addObject(o logObject) bool {
@@ -113,8 +117,26 @@ func (run *jsonRun) updatePosition(epoch, step int64, val bool) {
 	}
 }
 
+// addCounts adds the numbers of workers and nodes in an object to those of run. It returns false if
+// one differs.
+func (run *jsonRun) addCounts(numbers []numberMember) bool {
+	for _, m := range numbers {
+		if !m.name.counts || !record.IsPlausibleCount(m.value) {
+			continue
+		}
+		i := slices.IndexFunc(run.counts, func(c numberMember) bool { return c.name.text == m.name.text })
+		if i < 0 {
+			run.counts = append(run.counts, m)
+		} else if run.counts[i].value != m.value {
+			return false
+		}
+	}
+	return true
+}
+
 // findOrBeginRun returns the run to which an object belongs. It begins a new run if the step or
-// epoch numbers go back. Package identity later decides whether the new run resumes the old one.
+// epoch numbers go back, or if the number of workers or nodes changes. Package identity later
+// decides whether the new run resumes the old one.
 func (r *reader) findOrBeginRun(o logObject) *jsonRun {
 	if n := len(r.runs); n > 0 {
 		run := r.runs[n-1]
@@ -127,14 +149,19 @@ func (r *reader) findOrBeginRun(o logObject) *jsonRun {
 		case o.epoch == o.epoch:
 			again = run.epoch > int64(math.Ceil(o.epoch-1e-6))
 		}
-		if !again {
+		switch {
+		case again:
+			r.in.Report.AddAssumption("the numbers go back in line %d", r.l.Number)
+		case r.hasCounts && !run.addCounts(o.numbers):
+			r.in.Report.AddAssumption("another number of workers or nodes begins in line %d", r.l.Number)
+		default:
 			return run
 		}
-		r.in.Report.AddAssumption("the numbers go back in line %d", r.l.Number)
 	}
 	run := &jsonRun{
 		line: r.l.Number, kind: linesKind, epoch: -1, step: -1, curves: record.Curves{Lines: r.l},
 	}
+	run.addCounts(o.numbers)
 	r.runs = append(r.runs, run)
 	return run
 }
@@ -211,6 +238,13 @@ func (r *reader) finish() []*record.Part {
 			r.in.Report.AddAssumptionOnce("steps count on over the epochs, each of which has as many as the last one that was logged")
 		}
 		r.applySettings(p)
+		for _, c := range run.counts {
+			if n := int(c.value); c.name.fields[0].Name == fields.Nodes {
+				p.Run.Info.Nodes = cmp.Or(p.Run.Info.Nodes, n)
+			} else {
+				p.Run.Info.Workers = cmp.Or(p.Run.Info.Workers, n)
+			}
+		}
 		if r.visData && len(r.runs) == 1 {
 			p.StateOf, p.State = filepath.Dir(r.in.Path), r.in.Report.LinesUsed
 		}
@@ -252,8 +286,5 @@ func (r *reader) applySettings(p *record.Part) {
 	}
 	if seed, ok := record.ConfigNumber(info.Config, "seed"); ok && seed >= 0 && seed < 1<<53 && seed == math.Trunc(seed) {
 		info.Seed, p.SeedKnown = int64(seed), true
-	}
-	if n, ok := record.ConfigNumber(info.Config, "world_size", "num_gpus", "n_gpus", "workers"); ok && record.IsPlausibleCount(n) {
-		info.Workers = int(n)
 	}
 }
