@@ -130,7 +130,7 @@ func TestTables(t *testing.T) {
 		},
 		{
 			"MLflow metric", "loss_2gpus.csv", "run_id,key,value,timestamp,step\nabc,loss,0.5,1700000000000,0\nabc,loss,0.25,1700000001000,1\ndef,loss,0.75,1700000000000,0",
-			"MLflow export n2 loss@0=0.5 loss@1=0.25 run:abc\nMLflow export n2 loss@0=0.75 run:def\n", "the last line has no line end",
+			"MLflow export n2 loss@0=0.5 loss@1=0.25 step_seconds@1=1 run:abc\nMLflow export n2 loss@0=0.75 run:def\n", "the last line has no line end",
 		},
 		{
 			"MLflow runs", "runs.csv", "run_id,experiment_id,status,start_time,metrics.val_loss,metrics.f1,params.n_gpus,params.lr,tags.mlflow.user\nabc,0,FINISHED,2024-01-02 03:04:05.678000+00:00,0.5,0.75,4,0.1,eve\n",
@@ -146,7 +146,7 @@ func TestTables(t *testing.T) {
 		},
 		{
 			"TensorBoard", "run_4gpus-tag-loss_train.csv", "Wall time,Step,Value\n1700000000.25,10,0.5\n1700000001.25,20,0.25\n",
-			"TensorBoard export n4 loss_train@10=0.5 loss_train@20=0.25\n", "",
+			"TensorBoard export n4 loss_train@10=0.5 loss_train@20=0.25 step_seconds@20=0.1\n", "",
 		},
 		{
 			"GNU parallel", "joblog", "Seq\tHost\tStarttime\tJobRuntime\tSend\tReceive\tExitval\tSignal\tCommand\n1\t:\t1700000000.123\t   61.250\t0\t120\t0\t0\ttorchrun --nproc_per_node=4 train.py\n2\tnode7\t1700000001.123\t   12.500\t0\t0\t1\t0\tpython train.py --gpus 2\n",

@@ -64,3 +64,34 @@ func TestTimesOfEpochs(t *testing.T) {
 		}
 	}
 }
+
+// TestTimesOfSteps: times of steps and clocks give the times of the steps in tables and JSON lines.
+func TestTimesOfSteps(t *testing.T) {
+	lines := func(form string) (text string) {
+		for _, row := range [][]string{{"10", "500", "1500000000"}, {"20", "500", "1500000005"}, {"40", "600", "1500000025"}} {
+			text += strings.NewReplacer("STEP", row[0], "TIME", row[1], "CLOCK", row[2]).Replace(form) + "\n"
+		}
+		return text
+	}
+	for name, c := range map[string]struct{ file, text, want string }{
+		"JSON lines":               {"a.jsonl", lines(`{"step": STEP, "loss": 0.5, "step_time": TIME}`), "10 500, 20 500, 40 600"},
+		"milliseconds":             {"a.jsonl", lines(`{"step": STEP, "loss": 0.5, "iter_time_ms": TIME}`), "10 0.5, 20 0.5, 40 0.6"},
+		"an unknown unit":          {"a.jsonl", lines(`{"step": STEP, "loss": 0.5, "iter_time_best": TIME}`), ""},
+		"a clock in JSON lines":    {"a.jsonl", lines(`{"step": STEP, "loss": 0.5, "timestamp": CLOCK}`), "20 0.5, 40 1"},
+		"a clock in a table":       {"a.csv", "step,loss,timestamp\n" + lines("STEP,0.5,CLOCK"), "20 0.5, 40 1"},
+		"the clock of TensorBoard": {"a.csv", "Wall time,Step,Value\n" + lines("CLOCK,STEP,0.5"), "20 0.5, 40 1"},
+		"a clock without steps":    {"a.csv", "timestamp,loss\n" + lines("CLOCK,0.5"), ""},
+	} {
+		var got []string
+		for _, c := range readOne(t, c.file, c.text).Curves {
+			for i, step := range c.Steps {
+				if c.Name == "step_seconds" {
+					got = append(got, fmt.Sprintf("%d %g", step, c.Values[i]))
+				}
+			}
+		}
+		if text := strings.Join(got, ", "); text != c.want {
+			t.Errorf("%s: got %s, want %s\n%s", name, text, c.want, c.text)
+		}
+	}
+}

@@ -3,8 +3,10 @@ package record
 import (
 	"math"
 	"slices"
+	"strings"
 
 	"lockstep/pkg/logread/internal/fields"
+	"lockstep/pkg/logread/internal/scan"
 	"lockstep/pkg/runs"
 )
 
@@ -77,31 +79,44 @@ func elapsedToDurations(epochs []runs.Epoch, position func(*runs.Epoch) float64,
 	}
 }
 
-// AddStepTimes computes a curve of step times from a curve of the time since the start of the run.
-// It does so only for a run without epochs.
+// AddStepTimes gives a curve of step times the name of their field, and converts its unit. A run
+// without such a curve gets one from a curve of the time since the start of the run or of a clock.
 func AddStepTimes(run *runs.Run, report *Report) {
-	elapsed := -1
-	for i, c := range run.Curves {
-		switch f := fields.LookupColumn(c.Name); {
-		case f != nil && f.Name == fields.StepSeconds || len(run.Epochs) > 0:
-			return
-		case f != nil && f.Name == fields.Elapsed && elapsed < 0:
-			elapsed = i
+	stepTimes, clock := "", -1
+	for i := range run.Curves {
+		c := &run.Curves[i]
+		f, factor := fields.LookupColumn(c.Name), 1.0
+		if end := strings.LastIndexByte(c.Name, '_'); f == nil && end > 0 { // such as step_time_ms
+			f, factor = fields.LookupColumn(c.Name[:end]), scan.SecondsPerUnit([]byte(c.Name[end+1:]))
+		}
+		switch {
+		case f == nil || factor == 0 || len(c.Values) == 0:
+		case f.Name == fields.StepSeconds && (stepTimes == "" || stepTimes == c.Name):
+			stepTimes, c.Name = c.Name, f.Name
+			for k := range c.Values {
+				c.Values[k] *= factor
+			}
+		case f.Name == fields.Elapsed || f.Name == fields.Timestamp && clock < 0 && c.Values[0] < 1e11: // in seconds
+			clock = i
 		}
 	}
-	if elapsed < 0 {
-		return
+	if clock >= 0 && stepTimes == "" {
+		AddStepTimesFrom(run, run.Curves[clock].Name, run.Curves[clock], run.Curves[clock].Values, report)
 	}
-	from, to := run.Curves[elapsed], runs.Curve{Name: fields.StepSeconds, Rank: run.Curves[elapsed].Rank}
-	for i := 1; i < len(from.Steps); i++ {
-		steps, seconds := from.Steps[i]-from.Steps[i-1], from.Values[i]-from.Values[i-1]
-		if steps > 0 && seconds > 0 {
-			to.Steps, to.Values = append(to.Steps, from.Steps[i]), append(to.Values, seconds/float64(steps))
+}
+
+// AddStepTimesFrom adds a curve of step times to a run without epochs: the differences of the times
+// at the points of c. name is the name of the times.
+func AddStepTimesFrom(run *runs.Run, name string, c runs.Curve, times []float64, report *Report) {
+	to := runs.Curve{Name: fields.StepSeconds, Rank: c.Rank}
+	for i := 1; i < len(times) && len(run.Epochs) == 0; i++ {
+		if steps, seconds := c.Steps[i]-c.Steps[i-1], times[i]-times[i-1]; steps > 0 && seconds > 0 {
+			to.Steps, to.Values = append(to.Steps, c.Steps[i]), append(to.Values, seconds/float64(steps))
 		}
 	}
 	if len(to.Steps) > 0 {
 		run.Curves = append(run.Curves, to)
-		report.AddAssumptionOnce("the times of the steps are the differences of %s, divided by the number of steps", from.Name)
+		report.AddAssumptionOnce("the times of the steps are the differences of %s, divided by the number of steps", name)
 	}
 }
 

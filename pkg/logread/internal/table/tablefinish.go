@@ -131,6 +131,9 @@ func (t *tableReader) finishRun(run *tableRun, shift int) bool {
 		}
 		out.Curves = append(out.Curves, c.Finish(t.in.Report))
 	}
+	if t.layout == rowsAreSteps && t.timeAt >= 0 && len(out.Curves) > 0 && !t.hasAnyField(fields.StepSeconds, fields.Elapsed) {
+		record.AddStepTimesFrom(out, t.columns[t.timeAt].name, out.Curves[0], out.Curves[0].Times, t.in.Report)
+	}
 	for i := range t.columns {
 		if c := &t.columns[i]; c.changed && t.layout != rowsAreRuns {
 			delete(out.Info.Config, c.name)
