@@ -160,7 +160,9 @@ func (s *Study) notePadding(series string, points []Point, cells []observe.RunGr
 func (s *Study) addSeriesNote(series, text string) {
 	for i, note := range s.Notes {
 		if names, ok := strings.CutSuffix(note, ": "+text); ok {
-			s.Notes[i] = names + ", " + series + ": " + text
+			if !strings.HasSuffix(names, " "+series) {
+				s.Notes[i] = names + ", " + series + ": " + text
+			}
 			return
 		}
 	}
@@ -178,7 +180,7 @@ func (s *Study) newPoint(series string, n int, all []runs.Run) (Point, observe.R
 		}
 		m := s.Rule.toMeasurementRule().Measure(r)
 		if m.Note != "" {
-			s.addNote("%s", m.Note)
+			s.addSeriesNote(series, m.Note)
 		}
 		s.addRunProblems(r, m)
 		c.Runs, c.Measured = append(c.Runs, r), append(c.Measured, m)

@@ -97,3 +97,28 @@ func TestThroughputOfWholeJobs(t *testing.T) {
 		t.Errorf("throughput of a killed job: %v", s.Points[1].Throughput)
 	}
 }
+
+// TestTrainingTimeWithoutEpochs: a row with the time of its training is not an epoch, and rows that lack the same have one
+// note.
+func TestTrainingTimeWithoutEpochs(t *testing.T) {
+	for _, text := range []string{"gpus,train_time\n1,400\n4,100\n", "gpus,train_time,loss\n1,400,0.5\n4,100,0.5\n"} {
+		s := readTable(t, text)
+		near(t, "speed-up", s.Points[1].Speedup.Value, 4)
+		if p := s.Points[1]; !math.IsNaN(p.EpochSeconds.Value) || p.WallSeconds.Value != 100 || len(s.Problems) > 0 {
+			t.Errorf("%s: %+v, problems %v", text, p, s.Problems)
+		}
+		if n := strings.Count(strings.Join(s.Notes, "\n"), "no number of epochs"); n != 1 {
+			t.Errorf("got %d notes, want 1: %q", n, s.Notes)
+		}
+	}
+	x, err := readTable(t, "gpus,images/s,train_time\n1,80,400\n4,300,100\n").Explain("throughput", 4)
+	check(t, err)
+	if strings.Contains(x.String(), "training_seconds") {
+		t.Error(x)
+	}
+	s := readTable(t, "gpus,train_time,epochs\n1,400,4\n4,100,4\n")
+	near(t, "seconds per epoch", s.Points[1].EpochSeconds.Value, 25)
+	if n := strings.Count(strings.Join(s.Notes, "\n"), "only the total training time"); n != 1 {
+		t.Errorf("got %d notes, want 1: %q", n, s.Notes)
+	}
+}

@@ -115,7 +115,7 @@ func (rule MeasurementRule) SpeedInputs(c RunGroup, measureName string) []Result
 			}
 			add(in)
 		}
-		if whole, ok := r.Info.Config[logread.TrainingSecondsKey].(float64); ok && !HasEpochTimes(r) {
+		if whole, ok := r.Info.Config[logread.TrainingSecondsKey].(float64); ok && !HasEpochTimes(r) && epochsInTrainingTime(r) > 0 {
 			add(ResultInput{Name: logread.TrainingSecondsKey, Value: whole, Unit: "s", Counted: true, Why: "over " + describeTrainedEpochs(r)})
 			if n := r.Info.SamplesPerEpoch; measureName == "throughput" && n > 0 && !slices.ContainsFunc(r.Epochs, func(e runs.Epoch) bool { return e.Samples > 0 }) {
 				add(ResultInput{Name: "samples", Value: float64(n), Unit: "samples", Counted: true, Why: "per epoch"})

@@ -151,21 +151,28 @@ func (rule MeasurementRule) measureWithoutEpochTimes(r runs.Run, m Measurements)
 		}
 	}
 	whole, ok := r.Info.Config[logread.TrainingSecondsKey].(float64)
-	if !ok || !(whole > 0) || epochsInTrainingTime(r) == 0 {
-		return m
-	}
-	m.Note = fmt.Sprintf("%s contains only the total training time; its seconds per epoch are this time divided by its %s, including the first", r.Dir, describeTrainedEpochs(r))
-	m.Epochs, m.Seconds = max(len(r.Epochs), int(epochsInTrainingTime(r))), whole/epochsInTrainingTime(r)
-	if rule.SamplesPerEpoch > 0 {
-		m.Rate = float64(rule.SamplesPerEpoch) / m.Seconds
+	switch epochs := epochsInTrainingTime(r); {
+	case !ok || !(whole > 0):
+	case epochs > 0:
+		m.Note = fmt.Sprintf("the logs contain only the total training time; their seconds per epoch are this time divided by their %s, including the first", describeTrainedEpochs(r))
+		m.Epochs, m.Seconds = max(len(r.Epochs), int(epochs)), whole/epochs
+		if rule.SamplesPerEpoch > 0 {
+			m.Rate = float64(rule.SamplesPerEpoch) / m.Seconds
+		}
+	case math.IsNaN(m.Wall):
+		m.Wall, m.Note = whole, "the logs contain the total training time, but no number of epochs; this time is given as that of the whole job"
 	}
 	return m
 }
 
 // epochsInTrainingTime returns the number of epochs in a run's total training time: TrainedEpochs
-// or, if that is unknown, the number of rows that contain values of epochs.
+// or, if that is unknown, the number of rows that contain values of epochs. It returns 0 if the only
+// row is not an epoch.
 func epochsInTrainingTime(r runs.Run) float64 {
-	return cmp.Or(TrainedEpochs(r), float64(len(r.Epochs)))
+	if n := len(r.Epochs); n != 1 || r.Epochs[0].Epoch > 0 {
+		return cmp.Or(TrainedEpochs(r), float64(n))
+	}
+	return TrainedEpochs(r)
 }
 
 // TrainedEpochs returns the number of epochs that a run trained. It is the number stated in the

@@ -18,7 +18,7 @@ func TestTotalTimeIsDividedByTrainedEpochs(t *testing.T) {
 		epochs any // value of TrainingEpochsKey
 		want   float64
 		note   string
-	}{{nil, 20, "its 3 epochs"}, {2.5, 24, "its 2.5 epochs"}, {4.0, 15, "its 4 epochs"}, {0.0, 20, "its 3 epochs"}} {
+	}{{nil, 20, "their 3 epochs"}, {2.5, 24, "their 2.5 epochs"}, {4.0, 15, "their 4 epochs"}, {0.0, 20, "their 3 epochs"}} {
 		r := runs.Run{Dir: "out", Info: runs.Info{Config: map[string]any{logread.TrainingSecondsKey: 60.0, logread.TrainingEpochsKey: c.epochs}}}
 		for n := 1; n <= 3; n++ {
 			r.Epochs = append(r.Epochs, runs.Epoch{Epoch: n, Seconds: nan, SamplesPerSecond: nan})
