@@ -37,6 +37,9 @@ func TestRowsOfTables(t *testing.T) {
 		{"nothing differs", "gpus,loss\n4,3\n4,2\n", "", "--columns"},
 		{"numbered rows", ",gpus,epoch_time\n0,1,9\n1,1,8\n2,2,5\n3,2,4\n", "results table n1 0.seconds=9\nresults table n1 0.seconds=8\nresults table n2 0.seconds=5\nresults table n2 0.seconds=4\n", "are repeats of a run"},
 		{"numbered repeats", "gpus,repeat no.,epoch_time\n1,1,9\n1,2,8\n", "results table n1 0.seconds=9\nresults table n1 0.seconds=8\n", ""},
+		{"numbered trials", "gpus,trial,epoch_time\n1,1,9\n1,2,8\n", "results table n1 0.seconds=9\nresults table n1 0.seconds=8\n", ""},
+		{"numbered trials with seeds", "gpus,trial,seed,epoch_time\n1,1,5,9\n1,2,6,8\n", "results table n1 0.seconds=9 trial:1\nresults table n1 0.seconds=8 trial:2\n", "seed 6: from the content"},
+		{"numbered attempts", "gpus,attempt,epoch_time\n1,1,9\n1,2,8\n", "results table n1 0.seconds=9\nresults table n1 0.seconds=8\n", ""},
 		{"times of complete runs", "gpus,wall_seconds\n1,9\n1,8\n", "results table n1 wall=9\nresults table n1 wall=8\n", "are repeats of a run"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -102,3 +102,12 @@ func TestUnknownWorkersOfKnownNodes(t *testing.T) {
 		t.Errorf("problems %v, expected a pattern with {nodes}", s.Problems)
 	}
 }
+
+// TestAdviceOnMissingTimes: the note on runs without times names what they have, and what would help.
+func TestAdviceOnMissingTimes(t *testing.T) {
+	lines, empty := loggedRun("a", 1), loggedRun("b", 1)
+	lines.Kind, lines.Curves = "JSON lines", []runs.Curve{{Name: "dt", Steps: []int64{1}, Values: []float64{2}}}
+	s := study(t, []runs.Run{lines, empty})
+	wantLine(t, s.Notes, "series a", "no epochs, but the curves dt; give the time the name epoch_time or step_time")
+	wantLine(t, s.Notes, "series b", "neither epochs nor curves; name the time with --line")
+}

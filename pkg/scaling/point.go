@@ -126,7 +126,9 @@ func (s *Study) noteMissingSpeeds(g observe.Series, points []Point) {
 	}
 	const most = 4
 	what := english.FormatCount(epochs, "epoch") + " without times"
-	if n := len(curves); n > 0 {
+	if n := len(curves); n == 0 && epochs == 0 {
+		what = "neither epochs nor curves"
+	} else if n > 0 {
 		list := "the curves " + english.JoinAnd(curves[:min(n, most)])
 		if n > most {
 			list += fmt.Sprintf(" and %d more", n-most)
@@ -135,7 +137,11 @@ func (s *Study) noteMissingSpeeds(g observe.Series, points []Point) {
 			what = "no epochs, but " + list
 		}
 	}
-	s.addSeriesNote(g.Name, fmt.Sprintf("no time per epoch, throughput or speed-up can be given: the logs have %s; name the time with --line '… {seconds}s …' or --columns 'seconds=NAME', the throughput with {samples_per_second}, or see what lockstep read FILE --suggest proposes", what))
+	advice := "name the time with --line '… {seconds}s …' or --columns 'seconds=NAME', the throughput with {samples_per_second}, or see what lockstep read FILE --suggest proposes"
+	if g.Runs[0].Kind == "JSON lines" {
+		advice = "give the time the name epoch_time or step_time, or the throughput the name samples_per_second"
+	}
+	s.addSeriesNote(g.Name, fmt.Sprintf("no time per epoch, throughput or speed-up can be given: the logs have %s; %s", what, advice))
 }
 
 // notePadding adds a note if more than 1 % of the samples of a point are padding.

@@ -142,7 +142,7 @@ var all = [...]Field{
 	{
 		Name: Seed, Kind: Whole, InTemplates: true, InTables: true, About: "seed, or number of the repeat",
 		Names:       "seed random_seed rng_seed manual_seed",
-		ColumnNames: "repeat repetition rep replicate",
+		ColumnNames: "repeat repetition rep replicate attempt try",
 	},
 	{
 		Name: EpochSeconds, Kind: Seconds, InTemplates: true, InTables: true, About: "seconds of training per epoch",

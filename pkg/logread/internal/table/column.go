@@ -218,8 +218,14 @@ func (s *schema) assignColumn(i int, survey columnSurvey) {
 		return
 	case f.Name == fields.Elapsed && 2*survey.large > survey.numbers:
 		f, factor = fieldNamed(fields.Timestamp), 1
-	case f.Name == fields.Run && !s.hasAnyField(fields.Seed) && survey.texts == 0 && survey.numbers > 0:
-		f = fieldNamed(fields.Seed) // repeats are numbered
+	case (f.Name == fields.Run || f.Name == fields.Trial) && survey.texts == 0 && survey.numbers > 0:
+		isSeed := func(name string) bool { seed, _ := lookUpColumn(name, s.kind); return seed != nil && seed.Name == fields.Seed }
+		switch {
+		case !s.hasAnyField(fields.Seed) && !slices.ContainsFunc(s.header, isSeed):
+			f = fieldNamed(fields.Seed) // repeats are numbered
+		case f.Name == fields.Trial:
+			return
+		}
 	}
 	if _, taken := s.at[f.Name]; taken && f.Name != fields.Setting {
 		return // the first column counts, and this one is a metric
