@@ -60,6 +60,9 @@ func TestKindsOfEvidence(t *testing.T) {
 			map[string]string{"x_4gpus.jsonl": `{"epoch": 1, "world_size": 2, "num_nodes": 1, "throughput": 10.5}` + "\n" + `{"epoch": 2, "world_size": 2, "throughput": 11}` + "\n" + `{"epoch": 3, "world_size": 8, "throughput": 40}` + "\n"},
 			"x 2 10.5 11; x 8 40",
 		},
+		// Columns that are no measurements.
+		"training and inference": {map[string]string{"x.csv": "gpus,phase,images/s\n1,train,100\n1,inference,300\n2,train,190\n"}, "x train 1 100; x inference 1 300; x train 2 190"},
+		"a split of epochs":      {map[string]string{"x.csv": "epoch,gpus,phase,images/s\n1,2,train,100\n1,2,val,300\n2,2,Train,110\n"}, "x 2 100 110"},
 		// Tables with nodes, and with times of all workers.
 		"GPUs per node":               {map[string]string{"x.csv": "nodes,gpus_per_node,images/s\n1,4,400\n2,4,780\n"}, "x 4 400; x 8 780"},
 		"as many GPUs on each node":   {map[string]string{"x.csv": "nodes,gpus,images/s\n1,4,400\n2,4,780\n4,4,1500\n"}, "x 4 400; x 8 780; x 16 1500"},

@@ -107,6 +107,7 @@ func newSchema(p preamble, text []byte, mappings []ColumnMapping) *schema {
 	}
 	s.splitPanelRuns()
 	s.useCoresAsWorkers(text)
+	s.checkSplits(text)
 	s.layout = s.detectLayout(surveys)
 	if s.layout == rowsAreRuns && !s.rowsAreSeparateRuns(text) {
 		s.layout = unknownLayout
@@ -125,18 +126,52 @@ func (s *schema) useCoresAsWorkers(text []byte) {
 	}
 	delete(s.at, fields.Cores)
 	c := &s.columns[i]
-	counts := map[string]bool{}
-	for cells, ok := range s.form.rowsOf(text, s.width) {
-		if ok {
-			counts[string(cells[i].Text)] = true
-		}
-	}
-	if s.kind != tableKind || s.hasAnyField(fields.Workers, fields.Nodes, fields.WorkersPerNode, fields.Step, fields.Timestamp) || s.hasAnyField(fields.Epoch) && len(counts) < 2 {
+	if s.kind != tableKind || s.hasAnyField(fields.Workers, fields.Nodes, fields.WorkersPerNode, fields.Step, fields.Timestamp) || s.hasAnyField(fields.Epoch) && len(s.distinctCells(text, i)) < 2 {
 		c.field, c.kind = "", fields.Number
 		return
 	}
 	c.field, s.at[fields.Workers] = fields.Workers, i
 	s.assumed = append(s.assumed, "column "+quoteName(c.name)+" is the number of workers: the table has no other")
+}
+
+// checkSplits makes the column of the parts of a data set an ordinary text if it contains others, such as inference.
+func (s *schema) checkSplits(text []byte) {
+	i, ok := s.at[fields.Split]
+	if !ok || s.columns[i].mapped {
+		return
+	}
+	for cell := range s.distinctCells(text, i) {
+		if _, isPart := partOfData(cell); !isPart {
+			s.columns[i].field = ""
+			delete(s.at, fields.Split)
+			return
+		}
+	}
+}
+
+// distinctCells returns the cells of column i in text, the rows of the table.
+func (s *schema) distinctCells(text []byte, i int) map[string]bool {
+	found := map[string]bool{}
+	for cells, ok := range s.form.rowsOf(text, s.width) {
+		if ok {
+			found[string(cells[i].Text)] = true
+		}
+	}
+	return found
+}
+
+// partOfData returns "val" or "test" for the name of that part of a data set, and "" for the training's.
+// known is false for other names.
+func partOfData(name string) (split string, known bool) {
+	switch strings.ToLower(name) {
+	case "", "train", "training":
+		return "", true
+	case "val", "valid", "validation", "eval", "dev":
+		return "val", true
+	case "test", "testing":
+		return "test", true
+	}
+	return "", false
 }
 
 func (s *schema) findColumnIndexes() {
@@ -219,7 +254,10 @@ func (s *schema) assignColumn(i int, survey columnSurvey) {
 	case f.Name == fields.Elapsed && 2*survey.large > survey.numbers:
 		f, factor = fieldNamed(fields.Timestamp), 1
 	case (f.Name == fields.Run || f.Name == fields.Trial) && survey.texts == 0 && survey.numbers > 0:
-		isSeed := func(name string) bool { seed, _ := lookUpColumn(name, s.kind); return seed != nil && seed.Name == fields.Seed }
+		isSeed := func(name string) bool {
+			seed, _ := lookUpColumn(name, s.kind)
+			return seed != nil && seed.Name == fields.Seed
+		}
 		switch {
 		case !s.hasAnyField(fields.Seed) && !slices.ContainsFunc(s.header, isSeed):
 			f = fieldNamed(fields.Seed) // repeats are numbered

@@ -188,12 +188,7 @@ func (t *tableReader) parseRowPosition(p *rowPosition) (err error) {
 		}
 	}
 	if t.splitAt >= 0 {
-		switch strings.ToLower(string(t.cells[t.splitAt].Text)) {
-		case "val", "valid", "validation", "eval", "dev":
-			p.split = "val"
-		case "test":
-			p.split = "test"
-		}
+		p.split, _ = partOfData(string(t.cells[t.splitAt].Text))
 	}
 	if t.kind == nvidiaKind && p.rank < 0 {
 		p.rank = t.findGPUIndex()
