@@ -47,6 +47,18 @@ func TestKindsOfEvidence(t *testing.T) {
 			map[string]string{"r.md": "## A\n\n| gpus | images/s |\n|---|---|\n| 1 | 100 |\n\n## B\n\n| gpus | images/s |\n|---|---|\n| 1 | 150 |\n"},
 			"A 1 100; B 1 150",
 		},
+		"a page with two tables below a heading": {
+			map[string]string{"r.md": "## A\n\n| gpus | images/s |\n|---|---|\n| 1 | 100 |\n| 2 | 190 |\n\nLater:\n\n| gpus | images/s |\n|---|---|\n| 1 | 150 |\n"},
+			"A 1 100; A 2 190; A (2) 1 150",
+		},
+		"a page with two tables of a model": {
+			map[string]string{"r.md": "| model | gpus | images/s |\n|---|---|---|\n| m | 1 | 100 |\n\n| model | gpus | images/s |\n|---|---|---|\n| m | 1 | 150 |\n"},
+			"m 1 100; m (2) 1 150",
+		},
+		"a page with two tables and no heading": {
+			map[string]string{"r.md": "| gpus | images/s |\n|---|---|\n| 1 | 100 |\n\n| gpus | images/s |\n|---|---|\n| 1 | 150 |\n"},
+			"r 1 100; r (2) 1 150",
+		},
 		"JSON results": {
 			map[string]string{"1.json": "{\n  \"world_size\": 1,\n  \"model\": \"r50\",\n  \"images_per_sec_global\": 460.5\n}\n", "2.json": "{\"world_size\": 2, \"model\": \"r50\", \"images_per_sec_per_gpu\": 315.25, \"m\": {\"n_samples\": 7}}\n"},
 			"r50 1 460.5; r50 2 630.5",

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -62,7 +63,7 @@ func readEmbeddedTable(in *record.Input, text []byte, mappings []ColumnMapping) 
 }
 
 // readMarkdownPage reads each table of a page. If there are several, the heading above a table names the
-// series of its runs, unless a column does.
+// series of its runs, unless a column does. Another table with the same series gets a number.
 func readMarkdownPage(in *record.Input, mappings []ColumnMapping) ([]*record.Part, error) {
 	text, err := in.ReadDocument(maxTableDocumentBytes)
 	if err != nil {
@@ -70,6 +71,7 @@ func readMarkdownPage(in *record.Input, mappings []ColumnMapping) ([]*record.Par
 	}
 	var all []*record.Part
 	heading, tables, r := "", 0, in.Report
+	last, numbers := map[string]int{}, map[string]int{} // by series: its last table, and the number of its tables
 	lines := slices.Collect(bytes.Lines(text))
 	for i := 0; i < len(lines); {
 		n := countTableLines(lines[i:])
@@ -90,7 +92,14 @@ func readMarkdownPage(in *record.Input, mappings []ColumnMapping) ([]*record.Par
 			tables++
 		}
 		for _, p := range parts {
-			p.Run.Info.Series = cmp.Or(p.Run.Info.Series, heading)
+			name := cmp.Or(p.Run.Info.Series, heading)
+			if last[name] < tables {
+				last[name], numbers[name] = tables, numbers[name]+1
+			}
+			if p.Run.Info.Series = name; numbers[name] > 1 {
+				file := filepath.Base(record.UncompressedName(in.Path))
+				p.Run.Info.Series = fmt.Sprintf("%s (%d)", cmp.Or(name, strings.TrimSuffix(file, filepath.Ext(file))), numbers[name])
+			}
 		}
 		all = append(all, parts...)
 		i += n
