@@ -77,6 +77,8 @@ func TestKindsOfEvidence(t *testing.T) {
 		"a split of epochs":      {map[string]string{"x.csv": "epoch,gpus,phase,images/s\n1,2,train,100\n1,2,val,300\n2,2,Train,110\n"}, "x 2 100 110"},
 		// Tables with nodes, and with times of all workers.
 		"GPUs per node":               {map[string]string{"x.csv": "nodes,gpus_per_node,images/s\n1,4,400\n2,4,780\n"}, "x 4 400; x 8 780"},
+		"GPUs/node":                   {map[string]string{"x.csv": "#nodes,#gpus/node,images/s\n1,4,400\n2,4,780\n"}, "x 4 400; x 8 780"},
+		"tasks per node":              {map[string]string{"x.csv": "machines,ntasks_per_node,images/s\n1,4,400\n2,4,780\n"}, "x 4 400; x 8 780"},
 		"as many GPUs on each node":   {map[string]string{"x.csv": "nodes,gpus,images/s\n1,4,400\n2,4,780\n4,4,1500\n"}, "x 4 400; x 8 780; x 16 1500"},
 		"fewer GPUs than nodes":       {map[string]string{"x.csv": "nodes,gpus,images/s\n1,1,100\n2,1,190\n2,2,370\n"}, "x 1 100; x 2 190; x 4 370"},
 		"GPUs of all nodes":           {map[string]string{"x.csv": "nodes,gpus,images/s\n1,4,400\n2,8,780\n"}, "x 4 400; x 8 780"},

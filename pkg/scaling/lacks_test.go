@@ -111,3 +111,11 @@ func TestAdviceOnMissingTimes(t *testing.T) {
 	wantLine(t, s.Notes, "series a", "no epochs, but the curves dt; give the time the name epoch_time or step_time")
 	wantLine(t, s.Notes, "series b", "neither epochs nor curves; name the time with --line")
 }
+
+// TestAdviceOnUnknownWorkers: the workers per node are a column of a table that has the nodes.
+func TestAdviceOnUnknownWorkers(t *testing.T) {
+	s := readTable(t, "nodes,cards,epoch_time\n1,8,100\n2,8,52\n")
+	if len(s.Problems) != 1 || !strings.Contains(s.Problems[0].Reason, "set it with --columns 'workers_per_node=NAME' in a table") {
+		t.Errorf("problems %v", s.Problems)
+	}
+}

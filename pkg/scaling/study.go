@@ -186,11 +186,14 @@ func newStudyFromRuns(all []runs.Run, problems []runs.Problem, notes []string, r
 			}
 		}
 		if r.Info.Workers < 1 {
-			hint := "'NAME_{workers}.EXT'"
-			if r.Info.Nodes > 0 {
-				hint = "'NAME_{nodes}.EXT=workers:{nodes}*N', where N is the number of workers per node"
+			hint := "--as 'NAME_{workers}.EXT'"
+			switch source := r.Origins[runs.PropertyNodes].Source; {
+			case r.Info.Nodes > 0 && source == runs.SourceContent:
+				hint = "--columns 'workers_per_node=NAME' in a table, or --as 'NAME=workers:N'"
+			case r.Info.Nodes > 0:
+				hint = "--as 'NAME_{nodes}.EXT=workers:{nodes}*N', where N is the number of workers per node"
 			}
-			s.addMissingData(r, unknownWorkersPrefix+", so the run is in no table; set it with --as "+hint)
+			s.addMissingData(r, unknownWorkersPrefix+", so the run is in no table; set it with "+hint)
 		}
 	}
 	for _, series := range s.groupBySeries() {

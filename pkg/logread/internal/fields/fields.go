@@ -133,7 +133,8 @@ var all = [...]Field{
 	},
 	{
 		Name: WorkersPerNode, Kind: Whole, InTables: true, About: "number of workers per node",
-		Names: "workers_per_node gpus_per_node devices_per_node nproc_per_node ranks_per_node tasks_per_node processes_per_node",
+		Names:       "workers_per_node gpus_per_node devices_per_node nproc_per_node ranks_per_node tasks_per_node processes_per_node",
+		ColumnNames: "ppn gpus/node gpu/node devices/node ranks/node tasks/node procs/node workers/node gpu_per_node procs_per_node ntasks_per_node num_gpus_per_node num_tasks_per_node num_procs_per_node n_gpus_per_node gpus_per_machine gpus_per_host gpus_per_server procs_per_machine workers_per_machine workers_per_host",
 	},
 	{
 		Name: Cores, Kind: Whole, InTables: true, About: "cores or threads: the number of workers, if the table has no other",
