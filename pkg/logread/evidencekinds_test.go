@@ -43,6 +43,7 @@ func TestKindsOfEvidence(t *testing.T) {
 			map[string]string{"r.md": "# A\n\nText, and more.\n\n## B\n\n| gpus | images/s |\n|---|---|\n| 1 | 100 |\n| 2 | 190 |\n\nMore text.\n"},
 			"r 1 100; r 2 190",
 		},
+		"thousands on a page": {map[string]string{"r.md": "| gpus | images/s |\n|---|---|\n| 1 | 1,200 |\n| 2 | 2,350 |\n"}, "r 1 1200; r 2 2350"},
 		"a page with two tables": {
 			map[string]string{"r.md": "## A\n\n| gpus | images/s |\n|---|---|\n| 1 | 100 |\n\n## B\n\n| gpus | images/s |\n|---|---|\n| 1 | 150 |\n"},
 			"A 1 100; B 1 150",

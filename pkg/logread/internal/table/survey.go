@@ -296,7 +296,7 @@ func decideDecimalMarks(f tableSyntax, s []columnSurvey) {
 				s[i].form.group = ','
 				s[i].assumed = "commas separate thousands"
 			}
-		case m.anyComma > 0 && (commas || !points && f.delimiter != ','):
+		case m.anyComma > 0 && (commas || !points && f.delimiter != ',' && !f.bars):
 			s[i].form = numberFormat{decimal: ','}
 			s[i].assumed = "a comma is the decimal mark, as in " + m.example + describeMarkSource(commas)
 		case m.anyComma > 0:
