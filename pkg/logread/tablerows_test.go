@@ -40,6 +40,8 @@ func TestRowsOfTables(t *testing.T) {
 		{"numbered trials", "gpus,trial,epoch_time\n1,1,9\n1,2,8\n", "results table n1 0.seconds=9\nresults table n1 0.seconds=8\n", ""},
 		{"numbered trials with seeds", "gpus,trial,seed,epoch_time\n1,1,5,9\n1,2,6,8\n", "results table n1 0.seconds=9 trial:1\nresults table n1 0.seconds=8 trial:2\n", "seed 6: from the content"},
 		{"numbered attempts", "gpus,attempt,epoch_time\n1,1,9\n1,2,8\n", "results table n1 0.seconds=9\nresults table n1 0.seconds=8\n", ""},
+		{"a column of ratios", "gpus,epoch_time,speedup\n1,100,1.0x\n2,55,1.8x\n", "results table n1 0.seconds=100 speedup:1\nresults table n2 0.seconds=55 speedup:1.8\n", ""},
+		{"a word in an unknown column", "gpus,img/s,gain\n1,100,baseline\n2,180,+80%\n4,330,+230%\n", "results table n1 0.samples_per_second=100\nresults table n2 0.samples_per_second=180 gain:80\nresults table n4 0.samples_per_second=330 gain:230\n", `line 2: column "gain": expected a number, got "baseline"; it is not used`},
 		{"times of complete runs", "gpus,wall_seconds\n1,9\n1,8\n", "results table n1 wall=9\nresults table n1 wall=8\n", "are repeats of a run"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

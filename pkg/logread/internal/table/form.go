@@ -257,7 +257,7 @@ func (n numberFormat) parseMeasurement(kind fields.Kind, factor float64, cell []
 	}
 	switch kind {
 	case fields.Number: // such as 154.32 W: the unit is part of the column's name
-		return v * factor, at < len(cell) && (cell[at] == ' ' || cell[at] == '%') && len(unit) <= 12
+		return v * factor, at < len(cell) && (cell[at] == ' ' || cell[at] == '%' || unit == "x") && len(unit) <= 12
 	case fields.Seconds, fields.Fraction, fields.Whole, fields.Moment, fields.Text:
 	}
 	return 0, false

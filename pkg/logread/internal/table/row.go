@@ -80,7 +80,11 @@ func (t *tableReader) parseCells() error {
 				c.kind, c.empty, c.setting, c.toCurve = fields.Text, false, true, false
 				continue
 			}
-			if c.empty = false; !ok {
+			if c.empty = false; !ok && c.field == "" && !c.mapped {
+				t.in.AddProblem(t.l.Number, "column %q: expected a number, got %.40q; it is not used", c.name, cell.Text)
+				t.present[i] = false
+				continue
+			} else if !ok {
 				return fmt.Errorf("column %q: expected a number, got %.40q", c.name, cell.Text)
 			}
 		}
