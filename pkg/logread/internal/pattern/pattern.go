@@ -13,6 +13,7 @@ import (
 
 	"lockstep/pkg/internal/english"
 	"lockstep/pkg/internal/nearest"
+	vocabulary "lockstep/pkg/logread/internal/fields"
 	"lockstep/pkg/logread/internal/names"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/runs"
@@ -108,8 +109,12 @@ func (p *Pattern) parseProperties(text string, fields map[string]string) error {
 	if _, _, ok := cutProperty(text); !ok {
 		if m := unknownPropertyPattern.FindStringSubmatch(text); m != nil {
 			known := wrappedPropertyNames("", "")
+			likely := nearest.FindName(m[1], known, len(text)+8)
+			if f := vocabulary.LookupColumn(m[1]); f != nil && slices.Contains(known, f.Name) { // such as gpus
+				likely = f.Name
+			}
 			return fmt.Errorf("unknown property %q (did you mean %s?); the properties are %s; for a series of this name, write series:%s",
-				m[1], nearest.FindName(m[1], known, len(text)+8), english.JoinAnd(known), text)
+				m[1], likely, english.JoinAnd(known), text)
 		}
 		for name := range fields {
 			if name != string(runs.PropertySeries) {

@@ -58,7 +58,7 @@ func TestParse(t *testing.T) {
 		"*.out=workers:15000000": "workers 15000000 is not plausible: expected a number from 1 to 262144", "*.out=workers:0": "workers 0 is not plausible",
 		"*.out=workers:{nodes}*8": `unknown field "{nodes}" after the =, in the value of workers`, "{nodes}.out=workers:{nodes}*400000": "is not plausible",
 		"*.out=workers:many": `expected a number, a field such as {nodes}, or a product such as {nodes}*8, got "many"`, "*.out=workers:": "property workers has no value",
-		"*.out=worker:4": `unknown property "worker" (did you mean workers?)`, "*.out=Series:a": `unknown property "Series" (did you mean series?)`,
+		"*.out=worker:4": `unknown property "worker" (did you mean workers?)`, "*.out=gpus:4": `unknown property "gpus" (did you mean workers?)`, "*.out=Series:a": `unknown property "Series" (did you mean series?)`,
 		"*.out=workers:1,x": `expected a property and its value, such as workers:4, got "x"`, "*.out=workers:1,workers:2": "duplicate property workers",
 		"*.out=series:{model}": `unknown field "{model}" after the =`, "*.out=batch:3000000000": "batch 3000000000 is not plausible",
 		"log_{workers}.csv=X {nonsense}": `unknown field "{nonsense}"`, "log_{workers}.csv=X {workers}": `unknown field "{workers}"`, "{series}/a.csv={series": `unknown field "{series"`,
