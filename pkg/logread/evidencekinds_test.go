@@ -74,8 +74,14 @@ func TestKindsOfEvidence(t *testing.T) {
 			"x 2 10.5 11; x 8 40",
 		},
 		// Columns that are no measurements.
-		"training and inference": {map[string]string{"x.csv": "gpus,phase,images/s\n1,train,100\n1,inference,300\n2,train,190\n"}, "x train 1 100; x inference 1 300; x train 2 190"},
-		"a split of epochs":      {map[string]string{"x.csv": "epoch,gpus,phase,images/s\n1,2,train,100\n1,2,val,300\n2,2,Train,110\n"}, "x 2 100 110"},
+		"training and inference":       {map[string]string{"x.csv": "gpus,phase,images/s\n1,train,100\n1,inference,300\n2,train,190\n"}, "x train 1 100; x inference 1 300; x train 2 190"},
+		"a split of epochs":            {map[string]string{"x.csv": "epoch,gpus,phase,images/s\n1,2,train,100\n1,2,val,300\n2,2,Train,110\n"}, "x 2 100 110"},
+		"lists of devices in a column": {map[string]string{"x.csv": "gpus,images/s\n\"0,1\",190\n\"[0, 1, 2]\",280\n3,100\n"}, "x 2 190; x 3 280; x 1 100"},
+		"ids of devices in a column":   {map[string]string{"x.csv": "gpu_ids,images/s\n\"0,1\",190\n3,100\n"}, "x 2 190; x 1 100"},
+		"thousands of devices":         {map[string]string{"x.csv": "gpus,images/s\n\"1,536\",190\n768,100\n"}, "x 1536 190; x 768 100"},
+		"lists of devices in JSON":     {map[string]string{"1.json": `{"devices": [0, 1, 2], "samples_per_second": 300.5}`, "2.json": `{"devices": [5], "samples_per_second": 110.5}`}, "DIR 3 300.5; DIR 1 110.5"},
+		"devices of one of the ranks":  {map[string]string{"x.json": `{"devices": [0], "world_size": 4, "layers": [3, 4], "samples_per_second": 300.5}`}, "x 4 300.5"},
+		"devices before JSON lines":    {map[string]string{"x.jsonl": `{"devices": [2, 3], "lr": 0.1}` + "\n" + `{"epoch": 1, "throughput": 10.5}` + "\n"}, "x 2 10.5"},
 		// Tables with nodes, and with times of all workers.
 		"GPUs per node":               {map[string]string{"x.csv": "nodes,gpus_per_node,images/s\n1,4,400\n2,4,780\n"}, "x 4 400; x 8 780"},
 		"GPUs/node":                   {map[string]string{"x.csv": "#nodes,#gpus/node,images/s\n1,4,400\n2,4,780\n"}, "x 4 400; x 8 780"},

@@ -313,6 +313,12 @@ func LookupColumn(name string) *Field {
 	return fieldsByName().column[key]
 }
 
+// CountsWorkers reports whether name is that of a number or a list of workers in a column or a setting.
+func CountsWorkers(name string) bool {
+	f := LookupColumn(name)
+	return f != nil && f.Name == Workers
+}
+
 // LookupWeakName returns the field that has name among its WeakNames, or nil.
 func LookupWeakName(name string) *Field { return fieldsByName().weak[Normalize(name)] }
 

@@ -231,6 +231,10 @@ func (r *reader) parseObject(line []byte) (o logObject, ok bool) {
 			}
 		case isNumber && len(n.text) <= maxKeyBytes:
 			o.numbers = append(o.numbers, numberMember{n, x})
+		case len(r.runs) == 0 && len(value) > 0 && value[0] == '[' && fields.CountsWorkers(n.text):
+			if count := record.CountDevices(string(value)); count > 0 {
+				r.addSetting(n.text, float64(count))
+			}
 		case len(r.runs) == 0 && quoted && len(value) <= 1000:
 			r.addSetting(n.text[:min(len(n.text), maxKeyBytes)], string(scan.UnquoteJSON(value)))
 		}

@@ -32,6 +32,7 @@ type column struct {
 	curve   *record.Curve // of the run to which the last value belongs
 	curveOf *tableRun
 	changed bool           // a setting that differs between the rows of a run
+	devices bool           // the cells are lists of devices, such as "0,1", or one of them
 	empty   bool           // no row of the survey has a value in the column
 	day     scan.DateCache // of the last date
 	moment  int            // index in timeLayouts of the form of the last date that parseDateTime does not parse
@@ -96,12 +97,13 @@ func newSchema(p preamble, text []byte, mappings []ColumnMapping) *schema {
 		c := &s.columns[i]
 		if i < len(surveys) && !c.mapped {
 			s.assignColumn(i, surveys[i])
+			s.findDeviceLists(i, text)
 		}
 		if i < len(surveys) && c.field == "" && c.kind != fields.Text && surveys[i].texts > surveys[i].numbers {
 			c.kind = fields.Text
 		}
 		c.empty = i < len(surveys) && surveys[i].texts+surveys[i].numbers == 0
-		if i < len(surveys) && surveys[i].assumed != "" && c.kind != fields.Text && c.kind != fields.Moment {
+		if i < len(surveys) && surveys[i].assumed != "" && c.kind != fields.Text && c.kind != fields.Moment && !c.devices {
 			s.assumed = append(s.assumed, "column "+quoteName(c.name)+": "+surveys[i].assumed)
 		}
 	}
@@ -134,6 +136,34 @@ func (s *schema) useCoresAsWorkers(text []byte) {
 	s.assumed = append(s.assumed, "column "+quoteName(c.name)+" is the number of workers: the table has no other")
 }
 
+// findDeviceLists makes column i the workers if it lists their devices. A number beside lists is one device.
+func (s *schema) findDeviceLists(i int, text []byte) {
+	c := &s.columns[i]
+	isOther := func(other string) bool { return other != c.name && fields.CountsWorkers(other) }
+	if !mayListDevices(c.name) || s.hasAnyField(fields.Workers) && c.field != fields.Workers || slices.ContainsFunc(s.header, isOther) {
+		return
+	}
+	for cell := range s.distinctCells(text, i) {
+		if isDeviceList(cell) {
+			c.field, c.kind, c.devices, s.at[fields.Workers] = fields.Workers, fields.Whole, true, i
+			s.assumed = append(s.assumed, "column "+quoteName(c.name)+" lists devices, whose number is that of the workers")
+			return
+		}
+	}
+}
+
+// mayListDevices reports whether the name is such as gpus, devices or gpu_ids.
+func mayListDevices(name string) bool {
+	device, isIDs := strings.CutSuffix(fields.Normalize(name), "ids")
+	return fields.CountsWorkers(name) || isIDs && fields.CountsWorkers(device+"s")
+}
+
+// isDeviceList reports whether a cell is a list of devices, such as "0,1" or [0], whose numbers have fewer than
+// three digits, unlike the thousands in 1,024.
+func isDeviceList(cell string) bool {
+	return strings.ContainsAny(cell, ",[") && record.CountDevices(cell) > 0 && !slices.ContainsFunc(strings.Split(cell, ","), func(word string) bool { return len(strings.Trim(word, "[]'\" ")) > 2 })
+}
+
 // checkSplits makes the column of the parts of a data set an ordinary text if it contains others, such as inference.
 func (s *schema) checkSplits(text []byte) {
 	i, ok := s.at[fields.Split]
@@ -153,7 +183,7 @@ func (s *schema) checkSplits(text []byte) {
 func (s *schema) distinctCells(text []byte, i int) map[string]bool {
 	found := map[string]bool{}
 	for cells, ok := range s.form.rowsOf(text, s.width) {
-		if ok {
+		if ok && !found[string(cells[i].Text)] {
 			found[string(cells[i].Text)] = true
 		}
 	}
@@ -315,7 +345,7 @@ func (s *schema) finishColumns() {
 			c.toCurve = s.layout == rowsAreSteps || s.layout == rowsAreMoments || c.epoch == nil && (s.layout == rowsAreEpochs || c.point)
 			c.setting = c.epoch == nil && !c.toCurve
 		}
-		c.plain = c.unused == "" && c.kind != fields.Text && c.kind != fields.Moment && c.form == numberFormat{decimal: '.'} && !c.empty
+		c.plain = !c.devices && c.unused == "" && c.kind != fields.Text && c.kind != fields.Moment && c.form == numberFormat{decimal: '.'} && !c.empty
 		if c.setting || c.toCurve || c.epoch != nil || c.field == fields.Elapsed {
 			s.stored = append(s.stored, i)
 		}

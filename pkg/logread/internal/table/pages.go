@@ -223,7 +223,7 @@ func addJSONMembers(row map[string]string, header *[]string, prefix string, text
 				addJSONMembers(row, header, name+"/", value)
 			}
 			continue
-		case len(value) == 0 || value[0] == '[' || len(cell) > 1000 || strings.ContainsAny(name+cell, "\t\r\n\""):
+		case len(value) == 0 || value[0] == '[' && !(mayListDevices(string(key)) && isDeviceList(cell)) || len(cell) > 1000 || strings.ContainsAny(name+cell, "\t\r\n\""):
 			continue
 		default:
 			row[name] = cell

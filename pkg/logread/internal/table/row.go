@@ -71,6 +71,8 @@ func (t *tableReader) parseCells() error {
 		case ok: // usually
 		case c.kind == fields.Text:
 			continue
+		case c.devices:
+			v = float64(record.CountDevices(string(cell.Text)))
 		case c.kind == fields.Moment:
 			if v, ok = c.parseTimestamp(cell); !ok {
 				return fmt.Errorf("column %q: expected a date and time, got %.40q", c.name, cell.Text)
