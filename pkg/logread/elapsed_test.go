@@ -80,6 +80,7 @@ func TestTimesOfSteps(t *testing.T) {
 		"a clock in JSON lines":    {"a.jsonl", lines(`{"step": STEP, "loss": 0.5, "timestamp": CLOCK}`), "20 0.5, 40 1"},
 		"a clock in a table":       {"a.csv", "step,loss,timestamp\n" + lines("STEP,0.5,CLOCK"), "20 0.5, 40 1"},
 		"the clock of TensorBoard": {"a.csv", "Wall time,Step,Value\n" + lines("CLOCK,STEP,0.5"), "20 0.5, 40 1"},
+		"a clock with a pause":     {"a.csv", "step,loss,timestamp\n" + lines("STEP,0.5,CLOCK") + "60,0.5,1500000045\n61,0.5,1500036045\n71,0.5,1500036055\n", "20 0.5, 40 1, 60 1, 71 1"},
 		"a clock without steps":    {"a.csv", "timestamp,loss\n" + lines("CLOCK,0.5"), ""},
 	} {
 		var got []string

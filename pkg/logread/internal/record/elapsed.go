@@ -106,13 +106,27 @@ func AddStepTimes(run *runs.Run, report *Report) {
 }
 
 // AddStepTimesFrom adds a curve of step times to a run without epochs: the differences of the times
-// at the points of c. name is the name of the times.
+// at the points of c. name is the name of the times. Those of a clock omit pauses, such as until a run was
+// resumed: differences of more than 10 times their median.
 func AddStepTimesFrom(run *runs.Run, name string, c runs.Curve, times []float64, report *Report) {
 	to := runs.Curve{Name: fields.StepSeconds, Rank: c.Rank}
 	for i := 1; i < len(times) && len(run.Epochs) == 0; i++ {
 		if steps, seconds := c.Steps[i]-c.Steps[i-1], times[i]-times[i-1]; steps > 0 && seconds > 0 {
 			to.Steps, to.Values = append(to.Steps, c.Steps[i]), append(to.Values, seconds/float64(steps))
 		}
+	}
+	if len(to.Steps) > 0 && times[0] > 1e8 {
+		longest := 10 * slices.Sorted(slices.Values(to.Values))[len(to.Values)/2]
+		n := 0
+		for i, seconds := range to.Values {
+			if seconds <= longest {
+				to.Steps[n], to.Values[n], n = to.Steps[i], seconds, n+1
+			}
+		}
+		if n < len(to.Values) {
+			report.AddAssumptionOnce("the times of the steps omit pauses in %s", name)
+		}
+		to.Steps, to.Values = to.Steps[:n], to.Values[:n]
 	}
 	if len(to.Steps) > 0 {
 		run.Curves = append(run.Curves, to)
