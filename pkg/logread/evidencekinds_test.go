@@ -75,7 +75,7 @@ func TestKindsOfEvidence(t *testing.T) {
 		},
 		// Columns that are no measurements.
 		"training and inference":       {map[string]string{"x.csv": "gpus,phase,images/s\n1,train,100\n1,inference,300\n2,train,190\n"}, "x train 1 100; x inference 1 300; x train 2 190"},
-		"a split of epochs":            {map[string]string{"x.csv": "epoch,gpus,phase,images/s\n1,2,train,100\n1,2,val,300\n2,2,Train,110\n"}, "x 2 100 110"},
+		"a split of epochs":            {map[string]string{"x.csv": "epoch,gpus,phase,images/s\n1,2,train,100\n1,2,val,300\n2,2,Train,110\n2,2,val,310\n2,2,val_unseen,320\n"}, "x 2 100 110"},
 		"lists of devices in a column": {map[string]string{"x.csv": "gpus,images/s\n\"0,1\",190\n\"[0, 1, 2]\",280\n3,100\n"}, "x 2 190; x 3 280; x 1 100"},
 		"ids of devices in a column":   {map[string]string{"x.csv": "gpu_ids,images/s\n\"0,1\",190\n3,100\n"}, "x 2 190; x 1 100"},
 		"thousands of devices":         {map[string]string{"x.csv": "gpus,images/s\n\"1,536\",190\n768,100\n"}, "x 1536 190; x 768 100"},

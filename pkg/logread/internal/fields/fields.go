@@ -252,7 +252,7 @@ var all = [...]Field{
 		Name: GlobalBatch, Kind: Whole, InTables: true, About: "samples per step, of all workers together",
 		Names: "global_batch global_batch_size total_batch_size effective_batch_size",
 	},
-	{Name: Trial, Kind: Text, InTables: true, About: "name of a trial: IO, SYNTHETIC or FULL", Names: "trial"},
+	{Name: Trial, Kind: Text, InTables: true, About: "name of a trial: IO, SYNTHETIC or FULL; numbers are repeats", Names: "trial"},
 	{Name: Spread, Kind: Number, InTables: true, About: "standard deviation of samples_per_second", Names: "spread"},
 	{Name: Split, Kind: Text, InTables: true, About: "part of the data set of the row: train, or val", Names: "split phase subset"},
 	{Name: MetricName, Kind: Text, InTables: true, About: "name of the value in the column value", Names: "metric key tag metric_name"},

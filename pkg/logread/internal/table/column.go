@@ -68,6 +68,7 @@ type schema struct {
 	powerAt                                           int // power of a GPU
 	numberAt                                          int // the first column of numbers
 	hasMetric, hasTotals                              bool
+	namesTraining                                     bool // the column of parts of the data set names the training's
 	assumed                                           []string
 }
 
@@ -109,11 +110,11 @@ func newSchema(p preamble, text []byte, mappings []ColumnMapping) *schema {
 	}
 	s.splitPanelRuns()
 	s.useCoresAsWorkers(text)
-	s.checkSplits(text)
 	s.layout = s.detectLayout(surveys)
 	if s.layout == rowsAreRuns && !s.rowsAreSeparateRuns(text) {
 		s.layout = unknownLayout
 	}
+	s.checkSplits(text)
 	s.finishColumns()
 	s.findColumnIndexes()
 	return s
@@ -164,14 +165,17 @@ func isDeviceList(cell string) bool {
 	return strings.ContainsAny(cell, ",[") && record.CountDevices(cell) > 0 && !slices.ContainsFunc(strings.Split(cell, ","), func(word string) bool { return len(strings.Trim(word, "[]'\" ")) > 2 })
 }
 
-// checkSplits makes the column of the parts of a data set an ordinary text if it contains others, such as inference.
+// checkSplits makes the column of the parts of a data set an ordinary text if the rows are runs and it contains
+// other words, such as inference. It sets namesTraining if a row is of the training.
 func (s *schema) checkSplits(text []byte) {
 	i, ok := s.at[fields.Split]
-	if !ok || s.columns[i].mapped {
+	if !ok {
 		return
 	}
 	for cell := range s.distinctCells(text, i) {
-		if _, isPart := partOfData(cell); !isPart {
+		part, known := partOfData(cell)
+		s.namesTraining = s.namesTraining || known && part == "" && cell != ""
+		if !known && s.layout == rowsAreRuns && !s.columns[i].mapped {
 			s.columns[i].field = ""
 			delete(s.at, fields.Split)
 			return

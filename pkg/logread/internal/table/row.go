@@ -21,7 +21,7 @@ type rowPosition struct {
 	step     int64   // -1 if the row has none
 	rank     int     // -1 if the row has none
 	time     float64
-	split    string // "val", "test" or ""
+	split    string // "val", "test", another name, or "" for the training
 }
 
 func (t *tableReader) readRow(line int) error {
@@ -194,7 +194,11 @@ func (t *tableReader) parseRowPosition(p *rowPosition) (err error) {
 		}
 	}
 	if t.splitAt >= 0 {
-		p.split, _ = partOfData(string(t.cells[t.splitAt].Text))
+		text := string(t.cells[t.splitAt].Text)
+		known := false
+		if p.split, known = partOfData(text); !known && t.namesTraining { // such as val_unseen
+			p.split = strings.ToValidUTF8(text, "\ufffd")
+		}
 	}
 	if t.kind == nvidiaKind && p.rank < 0 {
 		p.rank = t.findGPUIndex()
