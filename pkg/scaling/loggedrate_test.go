@@ -136,3 +136,11 @@ func TestLoggedThroughputFromFiles(t *testing.T) {
 		t.Errorf("points %+v", s.Points)
 	}
 }
+
+// TestStepTimesBesideEpochTimes: 2 workers with half the steps in an epoch, each as long as that of 1 worker, are twice as fast.
+func TestStepTimesBesideEpochTimes(t *testing.T) {
+	s := readTable(t, "gpus,epoch,epoch_time,step_time\n1,1,20,0.1\n1,2,20,0.1\n2,1,10,0.1\n2,2,10,0.1\n")
+	if p := s.Points[1]; p.Speedup.Value != 2 || p.Throughput.Value > 0 {
+		t.Errorf("%+v", p)
+	}
+}

@@ -102,9 +102,11 @@ func (rule MeasurementRule) findCurveThroughput(r *runs.Run) loggedThroughput {
 	var name string
 	var byRank []float64 // the mean rate of each curve of this name
 	values := 0
+	_, batch := BatchSizes(*r)
+	onlySteps := batch == 0 && HasEpochTimes(*r) // the times of epochs say more, because the workers share the steps
 	for i := range r.Curves {
 		c, ok := newThroughputCurve(r, r.Curves[i].Name)
-		if !ok || name != "" && (c.rank > best.rank || c.rank == best.rank && r.Curves[i].Name != name) {
+		if !ok || c.seconds && onlySteps || name != "" && (c.rank > best.rank || c.rank == best.rank && r.Curves[i].Name != name) {
 			continue
 		}
 		v := rule.countedThroughputs(r.Curves[i].Values)
@@ -132,7 +134,7 @@ func (rule MeasurementRule) findCurveThroughput(r *runs.Run) loggedThroughput {
 	input := ResultInput{Name: name, Value: rate, Unit: best.unit, Counted: true, Why: fmt.Sprintf("%s of %s", statistic, english.FormatCount(values, "logged value"))}
 	if best.seconds {
 		rate, source = 1/rate, fmt.Sprintf("the reciprocal of the %s of the logged times of a step", statistic)
-		if _, batch := BatchSizes(*r); batch > 0 {
+		if batch > 0 {
 			rate, best.unit, source = rate*float64(batch), cmp.Or(r.ThroughputUnit, DefaultRateUnit), source+", times the global batch"
 		}
 	}
