@@ -101,3 +101,56 @@ func TestPlannedEpochs(t *testing.T) {
 		t.Errorf("series %q, want %q; problems %v", got, want, problems)
 	}
 }
+
+// TestOptionsOfCommands checks which options of a recorded command make two runs different series: all but those
+// that name a place, a job, a time, a device or a repeat.
+func TestOptionsOfCommands(t *testing.T) {
+	for _, c := range []struct {
+		a, b     string
+		separate bool
+	}{
+		{"--data cifar10", "--data tinyimagenet", true},
+		{"--data-dir /data/cifar10", "--data-dir /data/imagenet", true},
+		{"--data-dir /tmp/job_70101", "--data-dir /tmp/job_70102", false},
+		{"--data-dir /scratch/a/cifar10", "--data-dir /scratch/b/cifar10", false},
+		{"--dataset_name mnist", "--dataset_name svhn", true},
+		{"--num_workers 0", "--num_workers 8", true},
+		{"--img-size 224", "--img-size 448", true},
+		{"--gradient_accumulation_steps 1", "--gradient_accumulation_steps 4", true},
+		{"--max_tokens 2048", "--max_tokens 4096", true},
+		{"--local_sgd 1", "--local_sgd 8", true},
+		{"--load_in_8bit --lr 1", "--lr 1", true},
+		{"--use_checkpoint", "--lr 1", true},
+		{"--drop-path 0.1", "--drop-path 0.2", true},
+		{"--lr_scheduler cosine", "--lr_scheduler step", true},
+		{"--mode train", "--mode eval", true},
+		{"--fp16", "", true},
+		{"--device cpu", "--device cuda", true},
+		{"configs/frcnn_r50.py", "configs/retina_r101.py", true},
+		{"--config conf/small.yaml", "--config conf/large.yaml", true},
+		{"--deepspeed ds_zero2.json", "--deepspeed ds_zero3.json", true},
+		{"/data/imagenet", "/data/places", true},
+		{"trainer.precision=16 data=coco", "trainer.precision=32 data=coco", true},
+		{"hydra.run.dir=out/1 seed=1", "hydra.run.dir=out/2 seed=2", false},
+		{"x.yaml out/run1", "x.yaml out/run2", false},
+		{"--output_dir a --log-interval 10", "--output_dir b --log-interval 20", false},
+		{"--resume a.pth", "", false},
+		{"--resume-from=work/epoch_3.pth --lr 1", "--lr 1", false},
+		{"--port 29500 --data_seed 1", "--port 29501 --data_seed 2", false},
+		{"--exp-name a --version 1 --run_name x", "--exp-name b --version 2 --run_name y", false},
+		{"--devices 2,3", "--devices 0,1", false},
+		{"--save results/a.pt --csv a.csv", "--save results/b.pt --csv b.csv", false},
+		{"--rank 0 --fold 0", "--rank 1 --fold 1", false},
+		{"--group_by_length --lr 1", "--lr 1", true},
+		{"--group a", "--group b", false},
+	} {
+		dir := t.TempDir()
+		log := func(options string) string { return "+ torchrun --nproc_per_node=2 a.py " + options + "\n" + oneEpoch }
+		write(t, dir, map[string]string{"job_70101.out": log(c.a), "job_70102.out": log(c.b)})
+		all, _, err := Read(dir)
+		check(t, err)
+		if len(all) != 2 || all[0].Info.Workers != 2 || (all[0].Info.Series != all[1].Info.Series) != c.separate {
+			t.Errorf("%q and %q: got series %q and %q, want separate: %t", c.a, c.b, all[0].Info.Series, all[1].Info.Series, c.separate)
+		}
+	}
+}

@@ -139,10 +139,11 @@ func CommandEvidence(words []string, detail string) (found []record.Evidence) {
 	return found
 }
 
-// ProgramOptions returns the options of the program that a command starts, and its other words by
-// position. An option without a value is "true".
+// ProgramOptions returns the options of the program that a command starts, such as --lr 0.1 or lr=0.1, and its
+// other words by position. An option without a value is "true".
 func ProgramOptions(words []string) map[string]string {
 	found := map[string]string{}
+	others := 0
 	at := slices.IndexFunc(words, isProgram)
 	if at < 0 {
 		return found
@@ -153,10 +154,11 @@ func ProgramOptions(words []string) map[string]string {
 		switch {
 		case strings.ContainsAny(words[i][:1], "|>&;<") || strings.HasPrefix(words[i], "2>"): // the end of the command
 			return found
-		case words[i][0] != '-':
-			found[fmt.Sprintf("word %d", i+1)] = words[i]
 		case joined:
 			found[name] = value
+		case words[i][0] != '-':
+			others++
+			found[fmt.Sprintf("word %d", others)] = words[i]
 		case i+1 < len(words) && (words[i+1][0] != '-' || len(words[i+1]) > 1 && strings.ContainsRune("0123456789.", rune(words[i+1][1]))):
 			i++
 			found[name] = words[i]

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"lockstep/pkg/logread/internal/launchline"
+	"lockstep/pkg/logread/internal/names"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/runs"
 )
@@ -183,13 +184,13 @@ func samplesPerEpoch(r *runs.Run) float64 {
 // findSettingDifferences compares the options in the runs' commands, where a missing option is a value
 // too, and other settings that are not measured values.
 func findSettingDifferences(all []*runs.Run) (found []Difference) {
-	options, settings := make([]map[string]string, len(all)), make([]map[string]string, len(all))
+	hasOptions, settings := make([]bool, len(all)), make([]map[string]string, len(all))
 	keys := map[string]bool{} // whether the setting is an option
 	for i, r := range all {
 		if IsRunFolder(r) {
 			continue
 		}
-		options[i], settings[i] = launchline.ProgramOptions(r.Info.Command), map[string]string{}
+		settings[i] = map[string]string{}
 		for key, v := range r.Info.Config {
 			switch v := v.(type) {
 			case bool:
@@ -201,15 +202,18 @@ func findSettingDifferences(all []*runs.Run) (found []Difference) {
 					settings[i][key] = text
 				}
 			}
-		}
-		maps.Copy(settings[i], options[i])
-		for key, v := range settings[i] {
-			if !mayDistinguishRuns(key, v) {
+			if mayDistinguishRuns(key, settings[i][key]) {
+				keys[key] = keys[key] || false
+			} else {
 				delete(settings[i], key)
-				continue
 			}
-			_, isOption := options[i][key]
-			keys[key] = keys[key] || isOption
+		}
+		hasOptions[i] = launchline.ParseCommand(r.Info.Command).Script != ""
+		for key, v := range launchline.ProgramOptions(r.Info.Command) {
+			delete(settings[i], key) // as a setting, which CommandSettings has added
+			if v = distinguishingOption(key, v); v != "" {
+				settings[i][key], keys[key] = v, true
+			}
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
@@ -227,7 +231,7 @@ func findSettingDifferences(all []*runs.Run) (found []Difference) {
 		}}
 		for i := range all {
 			v := settings[i][key]
-			if v == "" && keys[key] && len(options[i]) > 0 {
+			if v == "" && keys[key] && hasOptions[i] {
 				v = "false"
 			}
 			d.Values = append(d.Values, v)
@@ -241,14 +245,16 @@ func findSettingDifferences(all []*runs.Run) (found []Difference) {
 // value.
 const maxSettingDigits = 5
 
+// maxSettingLength is the maximum length of a text that counts as a setting.
+const maxSettingLength = 64
+
 // mayDistinguishRuns reports whether a setting may distinguish runs. It returns false if the name of the
 // setting refers to a place, a time or a name, or if another function compares it. It also returns
 // false if the value is a measured number, a path, an address, a date or a long text.
 func mayDistinguishRuns(name, value string) bool {
-	const longest = 64
 	_, err := strconv.ParseFloat(value, 64)
 	isNumber := err == nil
-	if name == "" || value == "" || len(value) > longest || strings.ContainsAny(value, "/\\:$\n") || !isNumber && strings.Contains(value, ".") && strings.Trim(value, "0123456789.e-") != "" {
+	if name == "" || value == "" || len(value) > maxSettingLength || strings.ContainsAny(value, "/\\:$\n") || !isNumber && strings.Contains(value, ".") && strings.Trim(value, "0123456789.e-") != "" {
 		return false
 	}
 	name = strings.ToLower(name[strings.LastIndexByte(name, '/')+1:])
@@ -267,6 +273,49 @@ func mayDistinguishRuns(name, value string) bool {
 		}
 	}
 	return true
+}
+
+// distinguishingOption returns what an option of a command states about what ran, or "" if it states a place, a job,
+// a time, a device or a repeat. Of the path of a data set or configuration, it returns the base name.
+func distinguishingOption(name, value string) string {
+	isInput, isPlace, isName := strings.HasPrefix(name, "word "), false, false
+	parts := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return r < 'a' || r > 'z' })
+	for i, word := range parts {
+		switch word {
+		case "data", "dataset", "task", "config", "configs", "cfg", "deepspeed":
+			isInput = true
+		case "dir", "path", "file", "folder", "root", "load", "checkpoint", "ckpt":
+			isPlace = true
+		case "name", "version", "tag", "tags", "group", "project", "exp", "expname", "experiment", "notes", "description", "comment", "title", "run":
+			isName = i == len(parts)-1
+		case "output", "out", "outdir", "workdir", "save", "savedir", "log", "logs", "logdir", "logger", "logging", "print", "verbose", "report", "tensorboard", "wandb",
+			"resume", "restart", "start", "seed", "seeds", "rank", "repeat", "rep", "trial", "fold", "job", "jobid", "slurm", "pid", "id", "ids", "uuid", "user", "git", "commit", "sha",
+			"host", "hosts", "hostname", "addr", "address", "master", "port", "url", "ip", "date", "time", "timestamp":
+			return ""
+		case "gpu", "gpus", "device", "devices":
+			if strings.Trim(value, "0123456789,[]") == "" {
+				return ""
+			}
+		}
+	}
+	_, err := strconv.ParseFloat(value, 64)
+	isWord := err != nil && !strings.EqualFold(value, "true") && !strings.EqualFold(value, "false")
+	switch base := path.Base(value); {
+	case strings.ContainsAny(value, "\\:$\n") || len(base) > maxSettingLength || !isInput && (isName || isPlace && isWord):
+		return ""
+	case !isWord || isInput && (base == value || path.Ext(base) != ""):
+		return strings.ToLower(base)
+	case !isInput && strings.ContainsAny(value, "/."):
+		return ""
+	case !isInput:
+		return value
+	default: // a folder of data, or a place for results
+		var words []string
+		for _, l := range names.PathLabels([]string{base}) {
+			words = append(words, l.Text)
+		}
+		return strings.TrimSpace(strings.Join(words, " "))
+	}
 }
 
 func formatNumber(v float64) string { return fmt.Sprintf("%.10g", v) }
