@@ -138,6 +138,15 @@ func TestResumedFiles(t *testing.T) {
 		"before it":  {map[string]string{"unet_2gpu-101.out": log(3, 1, 3), "unet_2gpu-102.out": log(2, 4, 5)}, "1 2 3; 4 5", ""},
 		"no clock":   {map[string]string{"unet_2gpu-101.out": keras(1) + keras(2), "unet_2gpu-102.out": keras(3) + keras(4)}, "1 2; 3 4", ""},
 		"other name": {map[string]string{"unet_2gpu.out": log(1, 1, 3), "resnet_2gpu.out": log(2, 4, 5)}, "4 5; 1 2 3", ""},
+		// Names that differ in workers, nodes, seed or settings are those of different runs.
+		"workers":  {map[string]string{"unet_2gpu.out": log(1, 1, 3), "unet_4gpu.out": log(2, 4, 5)}, "1 2 3; 4 5", ""},
+		"nodes":    {map[string]string{"unet_2nodes.out": log(1, 1, 3), "unet_4nodes.out": log(2, 4, 5)}, "1 2 3; 4 5", ""},
+		"seeds":    {map[string]string{"unet_seed1.out": log(1, 1, 3), "unet_seed2.out": log(2, 4, 5)}, "1 2 3; 4 5", ""},
+		"batches":  {map[string]string{"unet_bs16.out": log(1, 1, 3), "unet_bs32.out": log(2, 4, 5)}, "1 2 3; 4 5", ""},
+		"times":    {map[string]string{"log_2024_1_1_10_00_00.txt": log(1, 1, 3), "log_2024_1_2_10_00_00.txt": log(2, 4, 5)}, "1 2 3 4 5", ""},
+		"parts":    {map[string]string{"unet_part1.txt": log(1, 1, 3), "unet_part2.txt": log(2, 4, 5)}, "1 2 3 4 5", ""},
+		"attempts": {map[string]string{"unet_run1.txt": log(1, 1, 3), "unet_run2.txt": log(2, 4, 5)}, "1 2 3 4 5", ""},
+		"rotated":  {map[string]string{"unet.log.1": log(1, 1, 3), "unet.log.2": log(2, 4, 5)}, "1 2 3 4 5", ""},
 	} {
 		dir := t.TempDir()
 		write(t, dir, c.files)

@@ -12,6 +12,7 @@ import (
 	"lockstep/pkg/logread/internal/fields"
 	"lockstep/pkg/logread/internal/launchline"
 	"lockstep/pkg/logread/internal/merge"
+	"lockstep/pkg/logread/internal/names"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/runs"
 )
@@ -60,10 +61,22 @@ func joinResumedRuns(parts []*record.Part) []*record.Part {
 
 var numbersInName = regexp.MustCompile(`[0-9]+`)
 
-// resumeKey returns what the files of a resumed run have in common: the folder, and the file name
-// without its numbers, which may be job numbers, part numbers or times.
+// resumeKey returns what the paths of a resumed run's files have in common: the folder, and the words, settings,
+// numbers of workers and nodes, and the seed in the name of the file. Its other numbers may be those of jobs, parts,
+// attempts or times.
 func resumeKey(path string) string {
-	return filepath.Join(filepath.Dir(path), numbersInName.ReplaceAllString(filepath.Base(path), "#"))
+	base := filepath.Base(path)
+	name := names.ParsePath(path)[0]
+	key := []any{filepath.Dir(path), name.Workers, name.Nodes, numbersInName.ReplaceAllString(strings.TrimPrefix(base, name.Text), "#")}
+	if strings.Contains(strings.ToLower(base), "seed") { // and not only the number of a repeat
+		key = append(key, name.Seed)
+	}
+	for _, l := range names.PathLabels([]string{name.Text}) {
+		if !l.MayCount {
+			key = append(key, l.Key, l.Text)
+		}
+	}
+	return fmt.Sprintf("%q", key)
 }
 
 // joinIfResumed joins next, the part after p, to p if both are one run, and reports whether it did.
