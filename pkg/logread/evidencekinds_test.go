@@ -38,6 +38,15 @@ func TestKindsOfEvidence(t *testing.T) {
 			map[string]string{"chart.csv": "\"Step\",\"a-2gpu - train/loss\",\"a-4gpu - train/loss\"\n\"0\",\"1.5\",\"2.5\"\n\"10\",\"0.5\",\"1.5\"\n"},
 			"a-2gpu 2; a-4gpu 4",
 		},
+		// A number of workers in a name that the content overrules.
+		"names that the content contradicts": {
+			map[string]string{"2gpu/log.txt": "world_size: 8\n" + keras, "4gpu/log.txt": "world_size: 8\n" + keras, "8gpu/log.txt": "world_size: 8\n" + keras},
+			"DIR (workers in the name: 2) 8; DIR (workers in the name: 4) 8; DIR (workers in the name: 8) 8",
+		},
+		"repeats in such a folder": {
+			map[string]string{"2gpu/run1/log.txt": "world_size: 8\n" + keras, "2gpu/run2/log.txt": "world_size: 8\n" + keras},
+			"DIR 8; DIR 8",
+		},
 		// Results.
 		"a page": {
 			map[string]string{"r.md": "# A\n\nText, and more.\n\n## B\n\n| gpus | images/s |\n|---|---|\n| 1 | 100 |\n| 2 | 190 |\n\nMore text.\n"},

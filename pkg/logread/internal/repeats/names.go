@@ -18,12 +18,19 @@ func findNameDifferences(all []*runs.Run) (found []Difference) {
 	paths := namePaths(all)
 	common := commonPrefixLength(paths)
 	labels := make([][]names.NameLabel, len(all))
+	// The numbers of workers in the names differ only if other evidence outweighs them.
+	counts := Difference{Name: "the number of workers in their names", Values: make([]string, len(all)), Label: func(v string) string { return "(workers in the name: " + v + ")" }}
 	var keys []string
 	for i, p := range paths {
 		if p == nil {
 			continue
 		}
 		labels[i] = names.PathLabels(p[common:])
+		for _, element := range p[common:] {
+			if n := names.Parse(element).Workers; n > 0 {
+				counts.Values[i] = strconv.Itoa(n)
+			}
+		}
 		for _, l := range labels[i] {
 			if !slices.Contains(keys, l.Key) {
 				keys = append(keys, l.Key)
@@ -49,7 +56,7 @@ func findNameDifferences(all []*runs.Run) (found []Difference) {
 			found = append(found, d)
 		}
 	}
-	return found
+	return append(found, counts)
 }
 
 const missingWordsLabel = "no words"
