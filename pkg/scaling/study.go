@@ -252,7 +252,7 @@ func removeInvalidScores(all []runs.Run) {
 
 // groupBySeries groups the runs into series, in the order passed to Only, or else in the natural
 // order of their names. If there are several studies, each series name includes the name of its
-// study, because runs of different studies are not repeated runs.
+// study, because runs of different studies are not repeated runs. The name that a user gave to a series stays.
 func (s *Study) groupBySeries() []observe.Series {
 	var groups []observe.Series
 	for _, r := range s.Runs {
@@ -279,7 +279,7 @@ func (s *Study) groupBySeries() []observe.Series {
 func (s *Study) seriesName(r runs.Run) string {
 	name := cmp.Or(r.Info.Series, "runs")
 	switch study := r.Info.Study; {
-	case !s.multipleStudies || study == "":
+	case !s.multipleStudies || study == "" || r.Origins[runs.PropertySeries].Source == runs.SourceUser:
 		return name
 	case equalIgnoringSeparators(study, name):
 		return study
