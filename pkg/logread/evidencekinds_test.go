@@ -127,3 +127,34 @@ func TestKindsOfEvidence(t *testing.T) {
 		}
 	}
 }
+
+// TestSeriesOfPatterns checks that the numbers that a pattern matches are not part of the series and the study.
+func TestSeriesOfPatterns(t *testing.T) {
+	for _, c := range []struct {
+		file, pattern, want string // want contains the study and the series
+	}{
+		{"s/exp_%dx/log.csv", "exp_{workers}x/log.csv", "s exp-x"},
+		{"s/exp_%dx/log.csv", "exp_{workers}x/log.csv=mine", "s mine"},
+		{"s/net-w%d.log", "net-w{workers}.log", "s net-w"},
+		{"s/r%d.csv", "r{workers}.csv", "s r"},
+		{"s/%dgpu/r50.csv", "{workers}gpu/*.csv", "s r50"},
+		{"s/n%d/w8.csv", "n{nodes}/w{seed}.csv=workers:{nodes}*4", "s w"},
+	} {
+		p, err := ParsePattern(c.pattern)
+		check(t, err)
+		dir := t.TempDir()
+		for n := 1; n <= 4; n *= 2 {
+			write(t, dir, map[string]string{fmt.Sprintf(c.file, n): "epoch,seconds\n1,5\n2,5\n"})
+		}
+		logs, err := Options{As: []Pattern{p}}.Read(t.Context(), dir)
+		check(t, err)
+		for _, r := range logs.Runs {
+			if got := r.Info.Study + " " + r.Info.Series; got != c.want || r.Info.Workers == 0 {
+				t.Errorf("%s with %q: got study and series %q and %d workers, want %q", r.File, c.pattern, got, r.Info.Workers, c.want)
+			}
+		}
+		if len(logs.Runs) != 3 {
+			t.Errorf("%s: %d runs", c.file, len(logs.Runs))
+		}
+	}
+}

@@ -115,6 +115,9 @@ func (d *Resolver) decideProperties(p *record.Part) {
 	ranks, numbersAreRanks := d.ranks[p]
 	if file := cmp.Or(ranks.path, p.Run.File); file != d.file || d.path == nil { // a table may have many runs
 		d.file, d.path = file, names.ParsePath(file)
+		if masked := d.matches[p].Masked; len(masked) == len(file) {
+			d.path = names.ParseMaskedPath(file, masked)
+		}
 	}
 	if run, ok := p.Run.Info.Config["run"].(string); ok {
 		p.Evidence = append(p.Evidence, names.ParseRunName(run).Evidence(nil)...)

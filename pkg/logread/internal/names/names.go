@@ -42,16 +42,21 @@ type parser struct {
 }
 
 // Parse parses the name of a folder, or of a file without its extensions.
-func Parse(name string) Fields {
+func Parse(name string) Fields { return parseWithout(name, name) }
+
+// parseWithout is like Parse, but Rest also has no numbers whose digits are # in masked, which otherwise equals name.
+func parseWithout(name, masked string) Fields {
 	p := &parser{name: name, fields: Fields{Seed: -1, Number: -1, Rest: name}}
 	if !strings.ContainsAny(name, "0123456789") {
 		return p.fields
 	}
 	p.tokens = tokenize(name)
 	for i := range p.tokens {
-		if t := &p.tokens[i]; t.number && !t.consumed && p.isStandaloneNumber(i) && !p.isPartOfDate(i) {
+		t := &p.tokens[i]
+		if t.number && !t.consumed && p.isStandaloneNumber(i) && !p.isPartOfDate(i) {
 			p.readNumber(i)
 		}
+		t.consumed = t.consumed || t.number && masked[t.at] == '#'
 	}
 	p.fields.Rest = p.maskedName()
 	return p.fields

@@ -17,6 +17,7 @@ type Name struct {
 	Text   string
 	Source runs.Source // SourceFileName, SourceFolderName or SourceRunName
 	Folder string      // that contains the file or folder
+	Masked bool        // whether MaskNumber has masked a number in it
 }
 
 // MaxParsedFolders is the number of folders above a file whose names count.
@@ -26,41 +27,53 @@ const MaxParsedFolders = 4
 type Path []Name
 
 // ParsePath returns the names of a path.
-func ParsePath(path string) Path {
+func ParsePath(path string) Path { return ParseMaskedPath(path, path) }
+
+// MaskNumber returns path with the number from index from to index to masked for ParseMaskedPath.
+func MaskNumber(path string, from, to int) string {
+	return path[:from] + strings.Repeat("#", to-from) + path[to:]
+}
+
+// ParseMaskedPath is like ParsePath, but the series and the study leave out numbers that MaskNumber has masked.
+func ParseMaskedPath(path, masked string) Path {
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs
+	}
+	same := []byte(path) // an absolute path
+	for i := 1; i <= min(len(same), len(masked)); i++ {
+		if masked[len(masked)-i] == '#' {
+			same[len(same)-i] = '#'
+		}
 	}
 	base := record.UncompressedName(filepath.Base(path))
 	if ext := filepath.Ext(base); strings.Trim(ext, ".0123456789") != "" { // not the 0 in rank.0
 		base = strings.TrimSuffix(base, ext)
 	}
-	found := Path{newName(base, runs.SourceFileName, filepath.Dir(path))}
-	for range MaxParsedFolders {
-		path = filepath.Dir(path)
-		name := filepath.Base(path)
-		if name == string(filepath.Separator) || name == "." {
-			break
-		}
-		found = append(found, newName(name, runs.SourceFolderName, filepath.Dir(path)))
+	var found Path
+	for source := runs.SourceFileName; len(found) <= MaxParsedFolders && base != string(filepath.Separator) && base != "."; source = runs.SourceFolderName {
+		folder := filepath.Dir(path)
+		at := len(path) - len(filepath.Base(path))
+		found = append(found, newName(base, string(same[at:at+len(base)]), source, folder))
+		path, base = folder, filepath.Base(folder)
 	}
 	return found
 }
 
 // ParseFolder returns the name of a folder.
-func ParseFolder(name string) Name { return newName(name, runs.SourceFolderName, "") }
+func ParseFolder(name string) Name { return newName(name, name, runs.SourceFolderName, "") }
 
 // ParseRunName returns the name of a run in a table.
-func ParseRunName(name string) Path { return Path{newName(name, runs.SourceRunName, "")} }
+func ParseRunName(name string) Path { return Path{newName(name, name, runs.SourceRunName, "")} }
 
 // newName parses a name. It ignores the host in the name of an event file, and in the name of the
 // folder that PyTorch's SummaryWriter creates (Aug12_10-00-00_host).
-func newName(name string, source runs.Source, folder string) Name {
-	fields := Parse(name)
+func newName(name, masked string, source runs.Source, folder string) Name {
+	fields := parseWithout(name, masked)
 	if isEventsName(name) || sharedPatterns().stamp.MatchString(name) {
 		fields = Parse("")
 		fields.Rest = name
 	}
-	return Name{fields, name, source, folder}
+	return Name{fields, name, source, folder, masked != name}
 }
 
 func isEventsName(name string) bool { return strings.HasPrefix(name, "events.out.tfevents") }
@@ -181,7 +194,7 @@ func (all Path) SeriesEvidence() (found []record.Evidence) {
 }
 
 // Study returns the name of the study: the innermost folder that neither describes the series nor
-// is named after a run of it, as unet-n2-s1 is in the series unet. If there is none, it returns the
+// is named after a run of it, as unet-n2-s1 is in the series unet, nor has a masked number. If there is none, it returns the
 // folder of the file. If stated is false, the series comes from the path, and the study may have
 // the same name.
 func (all Path) Study(series string, stated bool) string {
@@ -189,7 +202,7 @@ func (all Path) Study(series string, stated bool) string {
 	for _, n := range folders {
 		text := n.meaningfulText()
 		isRun := text == series && text != n.Text && n.DescribesRun()
-		if text != "" && !isRun && !(stated && n.Text == series) {
+		if text != "" && !n.Masked && !isRun && !(stated && n.Text == series) {
 			return n.Text
 		}
 	}
