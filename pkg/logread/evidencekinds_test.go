@@ -38,6 +38,15 @@ func TestKindsOfEvidence(t *testing.T) {
 			map[string]string{"chart.csv": "\"Step\",\"a-2gpu - train/loss\",\"a-4gpu - train/loss\"\n\"0\",\"1.5\",\"2.5\"\n\"10\",\"0.5\",\"1.5\"\n"},
 			"a-2gpu 2; a-4gpu 4",
 		},
+		// Numbers in names that are the numbers of workers in the content.
+		"numbers of workers after words": {
+			map[string]string{"fast1.log": "world_size: 1\n" + keras, "fast2.log": "world_size: 2\n" + keras, "fast4.log": "world_size: 4\n" + keras}, "fast 1; fast 2; fast 4",
+		},
+		"in folders": {map[string]string{"p1/r50.log": "world_size: 1\n" + keras, "p2/r50.log": "world_size: 2\n" + keras}, "r50 1; r50 2"},
+		"other numbers after words": {
+			map[string]string{"v1.log": "world_size: 1\n" + keras, "v2.log": "world_size: 2\n" + keras, "v3.log": "world_size: 1\n" + keras}, "v1 1; v2 2; v3 1",
+		},
+		"one number of workers": {map[string]string{"a/v2.log": "world_size: 2\n" + keras, "b/v2.log": "world_size: 2\n" + keras}, "v2 2; v2 2"},
 		// A number of workers in a name that the content overrules.
 		"names that the content contradicts": {
 			map[string]string{"2gpu/log.txt": "world_size: 8\n" + keras, "4gpu/log.txt": "world_size: 8\n" + keras, "8gpu/log.txt": "world_size: 8\n" + keras},
@@ -128,7 +137,8 @@ func TestKindsOfEvidence(t *testing.T) {
 	}
 }
 
-// TestSeriesOfPatterns checks that the numbers that a pattern matches are not part of the series and the study.
+// TestSeriesOfPatterns checks that the numbers that a pattern matches are not part of the series and the study, nor,
+// without a pattern, those that are the number of workers.
 func TestSeriesOfPatterns(t *testing.T) {
 	for _, c := range []struct {
 		file, pattern, want string // want contains the study and the series
@@ -139,14 +149,19 @@ func TestSeriesOfPatterns(t *testing.T) {
 		{"s/r%d.csv", "r{workers}.csv", "s r"},
 		{"s/%dgpu/r50.csv", "{workers}gpu/*.csv", "s r50"},
 		{"s/n%d/w8.csv", "n{nodes}/w{seed}.csv=workers:{nodes}*4", "s w"},
+		{"s/p%d/r50.csv", "", "s r50"},
 	} {
-		p, err := ParsePattern(c.pattern)
-		check(t, err)
+		var o Options
+		if c.pattern != "" {
+			p, err := ParsePattern(c.pattern)
+			check(t, err)
+			o.As = []Pattern{p}
+		}
 		dir := t.TempDir()
 		for n := 1; n <= 4; n *= 2 {
-			write(t, dir, map[string]string{fmt.Sprintf(c.file, n): "epoch,seconds\n1,5\n2,5\n"})
+			write(t, dir, map[string]string{fmt.Sprintf(c.file, n): fmt.Sprintf("epoch,seconds,workers\n1,5,%d\n2,5,%d\n", n, n)})
 		}
-		logs, err := Options{As: []Pattern{p}}.Read(t.Context(), dir)
+		logs, err := o.Read(t.Context(), dir)
 		check(t, err)
 		for _, r := range logs.Runs {
 			if got := r.Info.Study + " " + r.Info.Series; got != c.want || r.Info.Workers == 0 {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"lockstep/pkg/logread/internal/events"
@@ -77,6 +78,7 @@ func (d *Resolver) IdentifyRuns(parts []*record.Part) []runs.Run {
 		isMain[p] = true
 		d.decideProperties(p)
 	}
+	dropWorkersFromSeries(main)
 	for _, p := range slices.Concat(byRole[record.RunFolder], main) {
 		p.RemoveImpossibleTimes()
 	}
@@ -141,6 +143,48 @@ func (d *Resolver) decideProperties(p *record.Part) {
 	}
 	setRunProperties(p, d.path)
 	ranks.reportMissingRanks(p)
+}
+
+// dropWorkersFromSeries corrects series that were guessed from paths, such as those of fast1.log, fast2.log and
+// fast4.log. A number is left out if it is the number of workers in all paths that differ only in numbers, and the
+// numbers of workers differ.
+func dropWorkersFromSeries(parts []*record.Part) {
+	siblings := map[string][]*record.Part{}
+	for _, p := range parts {
+		if p.SeriesFromPath && p.Run.Info.Workers > 0 && p.Run.Dir == p.Run.File { // no run of a table
+			key := numbersInName.ReplaceAllString(p.Run.File, "#")
+			siblings[key] = append(siblings[key], p)
+		}
+	}
+	for key, parts := range siblings {
+		for k := range strings.Count(key, "#") {
+			place := func(p *record.Part) []int { return numbersInName.FindAllStringIndex(p.Run.File, -1)[k] }
+			counts := map[int]bool{}
+			for _, p := range parts {
+				if at := place(p); p.Run.File[at[0]:at[1]] != strconv.Itoa(p.Run.Info.Workers) {
+					counts = nil
+					break
+				}
+				counts[p.Run.Info.Workers] = true
+			}
+			if len(counts) < 2 {
+				continue
+			}
+			for _, p := range parts {
+				info := &p.Run.Info
+				at := place(p)
+				path := names.ParseMaskedPath(p.Run.File, names.MaskNumber(p.Run.File, at[0], at[1]))
+				series := path.SeriesEvidence()[0]
+				if series.Text != info.Series {
+					p.Report.AddAssumption("series %q: without the number of workers in the name", series.Text)
+				}
+				if info.Study == names.ParsePath(p.Run.File).Study(info.Series, false) {
+					info.Study = path.Study(series.Text, false)
+				}
+				info.Series, p.Run.Origins[runs.PropertySeries] = series.Text, series.Origin
+			}
+		}
+	}
 }
 
 // evidenceFromNames returns what the names in a path show, first those of the U-Net study's files.
