@@ -38,6 +38,18 @@ func TestKindsOfEvidence(t *testing.T) {
 			map[string]string{"chart.csv": "\"Step\",\"a-2gpu - train/loss\",\"a-4gpu - train/loss\"\n\"0\",\"1.5\",\"2.5\"\n\"10\",\"0.5\",\"1.5\"\n"},
 			"a-2gpu 2; a-4gpu 4",
 		},
+		// Numbers of repeats.
+		"trials in trials":      {map[string]string{"u/2gpus/trial_1/log.txt": keras, "u/2gpus/trial_2/log.txt": keras}, "u 2; u 2"},
+		"tries":                 {map[string]string{"try1/2gpus.log": keras, "try2/2gpus.log": keras}, "DIR 2; DIR 2"},
+		"attempts":              {map[string]string{"u_2gpus_attempt1.log": keras, "u_2gpus_attempt2.log": keras}, "u 2; u 2"},
+		"outputs":               {map[string]string{"u/2gpus/out1.log": keras, "u/2gpus/out2.log": keras}, "u 2; u 2"},
+		"results with letters":  {map[string]string{"s1/2gpus.log": keras, "s2/2gpus.log": keras}, "DIR 2; DIR 2"},
+		"models with letters":   {map[string]string{"r18/2gpus.log": keras, "r50/2gpus.log": keras}, "r18 2; r50 2"},
+		"numbers that are gaps": {map[string]string{"2gpus/out1.log": keras, "2gpus/out7.log": keras}, "DIR out1 2; DIR out7 2"},
+		"JSON logs with modes": {
+			map[string]string{"log1.jsonl": "{\"world_size\": 2, \"amp\": true}\n{\"epoch\": 1, \"loss\": 5}\n", "log2.jsonl": "{\"world_size\": 2, \"amp\": false}\n{\"epoch\": 1, \"loss\": 4}\n"},
+			"DIR amp 2; DIR 2",
+		},
 		// Numbers in names that are the numbers of workers in the content.
 		"numbers of workers after words": {
 			map[string]string{"fast1.log": "world_size: 1\n" + keras, "fast2.log": "world_size: 2\n" + keras, "fast4.log": "world_size: 4\n" + keras}, "fast 1; fast 2; fast 4",

@@ -237,13 +237,15 @@ func (r *reader) parseObject(line []byte) (o logObject, ok bool) {
 			}
 		case len(r.runs) == 0 && quoted && len(value) <= 1000:
 			r.addSetting(n.text[:min(len(n.text), maxKeyBytes)], string(scan.UnquoteJSON(value)))
+		case len(r.runs) == 0 && (string(value) == "true" || string(value) == "false"):
+			r.addSetting(n.text[:min(len(n.text), maxKeyBytes)], string(value) == "true")
 		}
 	}
 	r.numbers = o.numbers
 	return o, !doc.Bad
 }
 
-// addSetting keeps a number, such as the seed, or a text that precedes the first values.
+// addSetting keeps a number, such as the seed, a text or a truth value that precedes the first values.
 func (r *reader) addSetting(key string, v any) {
 	if len(r.runs) == 0 && len(r.settings) < record.MaxRunSettings {
 		r.settings[key] = v

@@ -26,16 +26,20 @@ var sharedPatterns = sync.OnceValue(func() namePatterns {
 	}
 })
 
+// isRepeatWord reports whether a number after word is that of a repeat.
+func isRepeatWord(word string) bool {
+	return slices.Contains([]string{"run", "rep", "repeat", "repetition", "replicate", "trial", "try", "attempt", "take"}, word)
+}
+
 // isIgnoredWord reports whether a word, together with a number next to it, never distinguishes runs.
-// isRunCounter and isSettingWord know further words.
+// isRepeatWord, isRunCounter and isSettingWord know further words.
 func isIgnoredWord(word string) bool {
 	switch word {
-	case "gpu", "worker", "rank", "localrank", "task", "node", "host",
-		"run", "trial", "try", "attempt", "restart", "resume", "version", "take",
+	case "gpu", "worker", "rank", "localrank", "task", "node", "host", "restart", "resume", "version",
 		"job", "jobid", "slurm", "pid", "id", "part", "chunk", "checkpoint", "ckpt", "step", "iter":
 		return true
 	}
-	return false
+	return isRepeatWord(word)
 }
 
 // isRunCounter reports whether small numbers directly after word only number the runs, as in

@@ -250,8 +250,8 @@ func (p *parser) readNumberAfterWord(i, w, n int) {
 		}
 	case "seed":
 		p.setSeedFromTokens(n, first, i)
-	case "rep", "repeat", "run":
-		if len(p.tokens[i].text) <= maxRepeatDigits { // more digits are those of a job or a date
+	default:
+		if isRepeatWord(word) && len(p.tokens[i].text) <= maxRepeatDigits { // more digits are those of a job or a date
 			p.setSeedFromTokens(n, first, i)
 		}
 	}

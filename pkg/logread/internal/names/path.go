@@ -249,7 +249,9 @@ func (n Name) meaningfulText() string {
 			continue
 		}
 		words = append(words, w)
-		plain = plain && isMeaningless(w)
+		stem := strings.TrimRight(w, "0123456789")
+		isNumbered := len(w)-len(stem) == 1 || len(w) > len(stem) && len(stem) > 1 // out12, but not r50
+		plain = plain && (isMeaningless(stem) || isNumbered && isRunCounter(strings.ToLower(stem)))
 	}
 	if plain || isMeaningless(n.Text) {
 		return ""

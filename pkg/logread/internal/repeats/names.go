@@ -195,9 +195,6 @@ func commonNamePattern(all []string) string {
 // repeatNumber matches a number in a name, including the word seed before it.
 var repeatNumber = regexp.MustCompile(`(?i)(seed[-_=]?)?[0-9]+`)
 
-// repeatFolder matches a folder name that shows only the seed or the repeat.
-var repeatFolder = regexp.MustCompile(`(?i)^(seed|rep|repeat|repetition|trial)[-_=]?[0-9]+$`)
-
 // PathWithoutRepeat returns the path of a run with a placeholder for seeds and repeat numbers. Runs with
 // the same PathWithoutRepeat are repeats of each other. PathWithoutRepeat omits folders for repeats, because the
 // first repeat may be in the folder above. It is empty if the file has several runs.
@@ -206,7 +203,10 @@ func PathWithoutRepeat(r *runs.Run) string {
 	if r.Dir != r.File {
 		return ""
 	}
-	elements := slices.DeleteFunc(strings.Split(filepath.ToSlash(r.File), "/"), repeatFolder.MatchString)
+	elements := slices.DeleteFunc(strings.Split(filepath.ToSlash(r.File), "/"), func(element string) bool {
+		n := names.Parse(element)
+		return n.Seed >= 0 && n.Workers+n.Nodes == 0 && strings.Trim(n.Rest, "_") == ""
+	})
 	for i, element := range elements {
 		if names.HasDate(element) {
 			continue
