@@ -149,8 +149,8 @@ func TestKindsOfEvidence(t *testing.T) {
 	}
 }
 
-// TestSeriesOfPatterns checks that the numbers that a pattern matches are not part of the series and the study, nor,
-// without a pattern, those that are the number of workers.
+// TestSeriesOfPatterns checks that the numbers of workers and nodes and the seeds of runs are not part of their series
+// and study, whether a pattern or the content states them.
 func TestSeriesOfPatterns(t *testing.T) {
 	for _, c := range []struct {
 		file, pattern, want string // want contains the study and the series
@@ -160,7 +160,10 @@ func TestSeriesOfPatterns(t *testing.T) {
 		{"s/net-w%d.log", "net-w{workers}.log", "s net-w"},
 		{"s/r%d.csv", "r{workers}.csv", "s r"},
 		{"s/%dgpu/r50.csv", "{workers}gpu/*.csv", "s r50"},
-		{"s/n%d/w8.csv", "n{nodes}/w{seed}.csv=workers:{nodes}*4", "s w"},
+		{"s/n%d/w8.csv", "n{nodes}/w8.csv=workers:{nodes}*4", "s w8"},
+		{"s/w%d.csv", "w{seed}.csv=workers:2", "s w"},
+		{"s/w%d.csv", "w{nodes}.csv=workers:{nodes}*4", "s w"},
+		{"s#/w#%d.csv", "", "s# w#"},
 		{"s/p%d/r50.csv", "", "s r50"},
 	} {
 		var o Options

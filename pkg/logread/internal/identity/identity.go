@@ -78,7 +78,7 @@ func (d *Resolver) IdentifyRuns(parts []*record.Part) []runs.Run {
 		isMain[p] = true
 		d.decideProperties(p)
 	}
-	dropWorkersFromSeries(main)
+	dropKnownNumbers(main)
 	for _, p := range slices.Concat(byRole[record.RunFolder], main) {
 		p.RemoveImpossibleTimes()
 	}
@@ -117,9 +117,6 @@ func (d *Resolver) decideProperties(p *record.Part) {
 	ranks, numbersAreRanks := d.ranks[p]
 	if file := cmp.Or(ranks.path, p.Run.File); file != d.file || d.path == nil { // a table may have many runs
 		d.file, d.path = file, names.ParsePath(file)
-		if masked := d.matches[p].Masked; len(masked) == len(file) {
-			d.path = names.ParseMaskedPath(file, masked)
-		}
 	}
 	if run, ok := p.Run.Info.Config["run"].(string); ok {
 		p.Evidence = append(p.Evidence, names.ParseRunName(run).Evidence(nil)...)
@@ -145,43 +142,52 @@ func (d *Resolver) decideProperties(p *record.Part) {
 	ranks.reportMissingRanks(p)
 }
 
-// dropWorkersFromSeries corrects series that were guessed from paths, such as those of fast1.log, fast2.log and
-// fast4.log. A number is left out if it is the number of workers in all paths that differ only in numbers, and the
-// numbers of workers differ.
-func dropWorkersFromSeries(parts []*record.Part) {
+// dropKnownNumbers corrects series and studies that were guessed from paths, such as those of fast1.log, fast2.log and
+// fast4.log. In paths that differ only in numbers, it leaves out a number that is the number of workers, of nodes, or
+// the seed of each run, if these differ.
+func dropKnownNumbers(parts []*record.Part) {
 	siblings := map[string][]*record.Part{}
 	for _, p := range parts {
-		if p.SeriesFromPath && p.Run.Info.Workers > 0 && p.Run.Dir == p.Run.File { // no run of a table
-			key := numbersInName.ReplaceAllString(p.Run.File, "#")
+		if p.Run.Dir == p.Run.File { // no run of a table
+			key := numbersInName.ReplaceAllString(p.Run.File, "\x00")
 			siblings[key] = append(siblings[key], p)
 		}
 	}
-	for key, parts := range siblings {
-		for k := range strings.Count(key, "#") {
-			place := func(p *record.Part) []int { return numbersInName.FindAllStringIndex(p.Run.File, -1)[k] }
-			counts := map[int]bool{}
-			for _, p := range parts {
-				if at := place(p); p.Run.File[at[0]:at[1]] != strconv.Itoa(p.Run.Info.Workers) {
-					counts = nil
-					break
+	for _, parts := range siblings {
+		var places [][][]int // of the numbers in each path
+		masked := make([][]byte, len(parts))
+		for i, p := range parts {
+			places, masked[i] = append(places, numbersInName.FindAllStringIndex(p.Run.File, -1)), []byte(p.Run.File)
+		}
+		for k := range places[0] {
+			found := map[string]bool{}
+			isProperty := [3]bool{true, true, true}
+			for i, p := range parts {
+				number := p.Run.File[places[i][k][0]:places[i][k][1]]
+				found[number] = true
+				for j, v := range []int64{int64(p.Run.Info.Workers), int64(p.Run.Info.Nodes), p.Run.Info.Seed} {
+					isProperty[j] = isProperty[j] && number == strconv.FormatInt(v, 10)
 				}
-				counts[p.Run.Info.Workers] = true
 			}
-			if len(counts) < 2 {
+			for i := range parts {
+				if at := places[i][k]; len(found) > 1 && isProperty != [3]bool{} {
+					copy(masked[i][at[0]:], strings.Repeat("#", at[1]-at[0]))
+				}
+			}
+		}
+		for i, p := range parts {
+			info := &p.Run.Info
+			if string(masked[i]) == p.Run.File {
 				continue
 			}
-			for _, p := range parts {
-				info := &p.Run.Info
-				at := place(p)
-				path := names.ParseMaskedPath(p.Run.File, names.MaskNumber(p.Run.File, at[0], at[1]))
-				series := path.SeriesEvidence()[0]
-				if series.Text != info.Series {
-					p.Report.AddAssumption("series %q: without the number of workers in the name", series.Text)
-				}
-				if info.Study == names.ParsePath(p.Run.File).Study(info.Series, false) {
-					info.Study = path.Study(series.Text, false)
-				}
+			path := names.ParseMaskedPath(p.Run.File, string(masked[i]))
+			isGuessed := info.Study == names.ParsePath(p.Run.File).Study(info.Series, !p.SeriesFromPath)
+			if series := path.SeriesEvidence()[0]; p.SeriesFromPath && series.Text != info.Series {
+				p.Report.AddAssumption("series %q: without the numbers in the name that are known", series.Text)
 				info.Series, p.Run.Origins[runs.PropertySeries] = series.Text, series.Origin
+			}
+			if isGuessed {
+				info.Study = path.Study(info.Series, !p.SeriesFromPath)
 			}
 		}
 	}

@@ -17,7 +17,7 @@ type Name struct {
 	Text   string
 	Source runs.Source // SourceFileName, SourceFolderName or SourceRunName
 	Folder string      // that contains the file or folder
-	Masked bool        // whether MaskNumber has masked a number in it
+	Masked bool        // whether a number in it is masked; see ParseMaskedPath
 }
 
 // MaxParsedFolders is the number of folders above a file whose names count.
@@ -29,12 +29,8 @@ type Path []Name
 // ParsePath returns the names of a path.
 func ParsePath(path string) Path { return ParseMaskedPath(path, path) }
 
-// MaskNumber returns path with the number from index from to index to masked for ParseMaskedPath.
-func MaskNumber(path string, from, to int) string {
-	return path[:from] + strings.Repeat("#", to-from) + path[to:]
-}
-
-// ParseMaskedPath is like ParsePath, but the series and the study leave out numbers that MaskNumber has masked.
+// ParseMaskedPath is like ParsePath, but the series and the study leave out numbers whose digits are # in masked, which
+// otherwise equals path.
 func ParseMaskedPath(path, masked string) Path {
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs

@@ -210,7 +210,6 @@ type Match struct {
 	Evidence []record.Evidence
 	Rank     int      // -1 if the pattern does not state it
 	Rest     string   // the path without the rank
-	Masked   string   // Rest, with the numbers of workers, nodes and the seed masked by names.MaskNumber
 	Problems []string // values that are not plausible
 }
 
@@ -221,15 +220,13 @@ func (p Pattern) Match(path string) (Match, bool) {
 	at := p.re.FindStringSubmatchIndex(path)
 	if at == nil {
 		if bare := record.UncompressedName(path); bare != path {
-			m, ok := p.Match(bare)
-			m.Masked += path[len(bare):]
-			return m, ok
+			return p.Match(bare)
 		}
 		return Match{}, false
 	}
-	m := Match{Rank: -1, Rest: path, Masked: path}
+	m := Match{Rank: -1, Rest: path}
 	fields := map[string]string{}
-	for i, name := range slices.Backward(p.re.SubexpNames()) { // so that the indices hold after a rank is replaced
+	for i, name := range p.re.SubexpNames() {
 		if name == "" {
 			continue
 		}
@@ -237,13 +234,8 @@ func (p Pattern) Match(path string) (Match, bool) {
 		if _, err := strconv.ParseInt(text, 10, 64); err != nil && !isTextProperty(runs.Property(name)) {
 			return Match{}, false // too many digits: it is not a number of anything
 		}
-		fields[name] = text
-		switch runs.Property(name) {
-		case runs.PropertyRank:
+		if fields[name] = text; runs.Property(name) == runs.PropertyRank {
 			m.Rest = path[:at[2*i]] + "*" + path[at[2*i+1]:]
-			m.Masked = m.Masked[:at[2*i]] + "*" + m.Masked[at[2*i+1]:]
-		case runs.PropertyWorkers, runs.PropertyNodes, runs.PropertySeed:
-			m.Masked = names.MaskNumber(m.Masked, at[2*i], at[2*i+1])
 		}
 	}
 	for _, a := range p.set {
