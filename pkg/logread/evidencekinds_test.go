@@ -19,11 +19,13 @@ func TestKindsOfEvidence(t *testing.T) {
 		want  string // series and workers of each run, and throughput if it has one
 	}{
 		// Lists of devices are counts, and single numbers beside lists are devices.
-		"lists of devices":      {map[string]string{"1.log": gpus("--gpus 2"), "2.log": gpus("--gpus 1,2"), "3.log": gpus("--gpus=0,1,2,3")}, "a 1; a 2; a 4"},
-		"words of devices":      {map[string]string{"1.log": gpus("--gpus 0 1 2 --lr 0.1"), "2.log": gpus("--gpus 0 --lr 0.1")}, "a 3; a 1"},
-		"numbers of devices":    {map[string]string{"1.log": gpus("--gpus 2"), "2.log": gpus("--gpus 4")}, "a 2; a 4"},
-		"visible devices":       {map[string]string{"1.log": "+ CUDA_VISIBLE_DEVICES=2,3 python a.py\n" + keras}, "a 2"},
-		"a launcher and a list": {map[string]string{"1.log": "+ torchrun --nproc_per_node 4 a.py --gpus 0,1\n" + keras}, "a 4"},
+		"lists of devices":        {map[string]string{"1.log": gpus("--gpus 2"), "2.log": gpus("--gpus 1,2"), "3.log": gpus("--gpus=0,1,2,3")}, "a 1; a 2; a 4"},
+		"words of devices":        {map[string]string{"1.log": gpus("--gpus 0 1 2 --lr 0.1"), "2.log": gpus("--gpus 0 --lr 0.1")}, "a 3; a 1"},
+		"numbers of devices":      {map[string]string{"1.log": gpus("--gpus 2"), "2.log": gpus("--gpus 4")}, "a 2; a 4"},
+		"lists of another script": {map[string]string{"1.log": gpus("--gpus 4"), "2.log": strings.Replace(gpus("--gpus 0,1"), "a.py", "b.py", 1)}, "a 4; b 2"},
+		"a list beside a name":    {map[string]string{"a_2gpus.log": gpus("--gpus 0,1"), "a_4gpus.log": gpus("--gpus 4"), "c.log": gpus("--gpus 4")}, "a 2; a 4; a 1"},
+		"visible devices":         {map[string]string{"1.log": "+ CUDA_VISIBLE_DEVICES=2,3 python a.py\n" + keras}, "a 2"},
+		"a launcher and a list":   {map[string]string{"1.log": "+ torchrun --nproc_per_node 4 a.py --gpus 0,1\n" + keras}, "a 4"},
 		// Ordinals of titles.
 		"numbered titles":      {map[string]string{"09-gpu-basics/train.log": keras, "10-gpu-basics/train.log": keras, "11-gpu-ddp/train.log": keras}, "gpu-basics 0; gpu-basics 0; gpu-ddp 0"},
 		"zero-padded siblings": {map[string]string{"08-gpu/train.log": keras, "09-gpu/train.log": keras, "10-gpu/train.log": keras}, "gpu 0; gpu 0; DIR 0"},

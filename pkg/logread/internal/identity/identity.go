@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"lockstep/pkg/logread/internal/events"
+	"lockstep/pkg/logread/internal/launchline"
 	"lockstep/pkg/logread/internal/names"
 	"lockstep/pkg/logread/internal/pattern"
 	"lockstep/pkg/logread/internal/programfile"
@@ -72,7 +73,7 @@ func (d *Resolver) IdentifyRuns(parts []*record.Part) []runs.Run {
 		setJobID(p, known)
 	}
 	main = append(main, joinJobAccounting(jobs, main)...)
-	interpretDeviceOptions(main)
+	interpretDeviceOptions(main, d.titles)
 	isMain := map[*record.Part]bool{}
 	for _, p := range main {
 		isMain[p] = true
@@ -199,14 +200,23 @@ func (d *Resolver) evidenceFromNames(file string, path names.Path) []record.Evid
 }
 
 // interpretDeviceOptions decides whether a number in an option such as --gpus 2 is a number of devices or
-// the index of a device. It is an index if another run has a list of devices, such as --gpus 0,1.
-func interpretDeviceOptions(parts []*record.Part) {
-	lists := slices.ContainsFunc(parts, func(p *record.Part) bool {
-		return slices.ContainsFunc(p.Evidence, func(e record.Evidence) bool { return e.Kind == record.DeviceList })
-	})
+// the index of a device. It is an index if another run of the same script, or else in the same folder, has a list of
+// devices, such as --gpus 0,1, unless the path states the same number of workers.
+func interpretDeviceOptions(parts []*record.Part, titles names.TitleFolders) {
+	program := func(p *record.Part) string {
+		return cmp.Or(launchline.ParseCommand(p.Run.Info.Command).Script, filepath.Dir(p.Run.File))
+	}
+	lists := map[string]bool{}
+	for _, p := range parts {
+		if slices.ContainsFunc(p.Evidence, func(e record.Evidence) bool { return e.Kind == record.DeviceList }) {
+			lists[program(p)] = true
+		}
+	}
 	for _, p := range parts {
 		for i := range p.Evidence {
-			if e := &p.Evidence[i]; e.Kind == record.Device && lists {
+			e := &p.Evidence[i]
+			isStated := func(n record.Evidence) bool { return n.Property == runs.PropertyWorkers && n.Number == e.Number }
+			if e.Kind == record.Device && lists[program(p)] && !slices.ContainsFunc(names.ParsePath(p.Run.File).Evidence(titles), isStated) {
 				e.Origin.Detail += fmt.Sprintf("; %d is the number of a device, since other commands list devices", e.Number)
 				e.Number = 1
 			}

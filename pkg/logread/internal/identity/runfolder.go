@@ -43,7 +43,7 @@ func setWorkersFromDevices(folders []*record.Part, inside map[*record.Part][]*re
 			p.Evidence = launchline.CommandEvidence(info.Command, strings.Join(info.Command, " "))
 		}
 	}
-	interpretDeviceOptions(folders)
+	interpretDeviceOptions(folders, nil)
 	for _, p := range folders {
 		_, ok := strongestEvidence(p.Evidence, runs.PropertyWorkers)
 		for _, log := range inside[p] {
