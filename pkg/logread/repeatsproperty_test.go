@@ -78,6 +78,8 @@ func TestResumedRuns(t *testing.T) {
 		"Keras, a copy":                 {keras(1, 3) + keras(1, 3), "1 2 3"},
 		"Keras, a checkpoint is stated": {keras(1, 3) + resume + strings.ReplaceAll(keras(1, 4), "loss: 2", "loss: 3"), "1 2 3 4"},
 		"Keras, another command":        {"+ python a.py --lr 0.1\n" + keras(1, 5) + "+ python a.py --lr 0.2\n" + keras(4, 7), "1 2 3 4 5; 4 5 6 7"},
+		"Keras, one option more":        {"+ python a.py --lr 0.1\n" + keras(1, 5) + "+ python a.py --lr 0.1 --amp\n" + keras(6, 7), "1 2 3 4 5; 6 7"},
+		"Keras, options of a resume":    {"+ python a.py --lr 0.1\n" + keras(1, 5) + "+ python a.py --lr 0.1 --resume x.pt --initial-epoch 5 --log-dir b\n" + keras(6, 7), "1 2 3 4 5 6 7"},
 		"CSV, resumed":                  {header + csv(1, 5) + csv(4, 7), "1 2 3 4 5 6 7"},
 		"Keras, at the last epoch":      {keras(1, 5) + strings.ReplaceAll(keras(5, 7), "loss: 2", "loss: 3"), "1 2 3 4 5 6 7"},
 		"CSV, at the last epoch":        {header + csv(1, 5) + strings.ReplaceAll(csv(5, 7), ".5,", ".25,"), "1 2 3 4 5 6 7"},

@@ -3,6 +3,7 @@ package identity
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"path/filepath"
 	"regexp"
@@ -14,6 +15,7 @@ import (
 	"lockstep/pkg/logread/internal/merge"
 	"lockstep/pkg/logread/internal/names"
 	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/repeats"
 	"lockstep/pkg/runs"
 )
 
@@ -133,7 +135,7 @@ func statedWorkers(p *record.Part) int64 {
 }
 
 // commandsDiffer reports whether two commands start different programs or give them different
-// options, apart from options that resume a run.
+// options. Only one of them may have options that resume a run or name a place.
 func commandsDiffer(a, b []string) bool {
 	if len(a) == 0 || len(b) == 0 {
 		return false
@@ -148,7 +150,7 @@ func commandsDiffer(a, b []string) bool {
 			return true
 		}
 	}
-	return false
+	return !maps.Equal(repeats.DistinguishingOptions(a), repeats.DistinguishingOptions(b))
 }
 
 // epochOrStepRange returns the first and last number of the epochs of run, or else of its steps,

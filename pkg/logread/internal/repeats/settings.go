@@ -209,11 +209,11 @@ func findSettingDifferences(all []*runs.Run) (found []Difference) {
 			}
 		}
 		hasOptions[i] = launchline.ParseCommand(r.Info.Command).Script != ""
-		for key, v := range launchline.ProgramOptions(r.Info.Command) {
-			delete(settings[i], key) // as a setting, which CommandSettings has added
-			if v = distinguishingOption(key, v); v != "" {
-				settings[i][key], keys[key] = v, true
-			}
+		for key := range launchline.ProgramOptions(r.Info.Command) { // CommandSettings has added them
+			delete(settings[i], key)
+		}
+		for key, v := range DistinguishingOptions(r.Info.Command) {
+			settings[i][key], keys[key] = v, true
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
@@ -275,6 +275,17 @@ func mayDistinguishRuns(name, value string) bool {
 	return true
 }
 
+// DistinguishingOptions returns the options of a command that may make two runs different, without those that are
+// false.
+func DistinguishingOptions(command []string) map[string]string {
+	options := launchline.ProgramOptions(command)
+	for name, v := range options {
+		options[name] = distinguishingOption(name, v)
+	}
+	maps.DeleteFunc(options, func(_, v string) bool { return v == "" || v == "false" })
+	return options
+}
+
 // distinguishingOption returns what an option of a command states about what ran, or "" if it states a place, a job,
 // a time, a device or a repeat. Of the path of a data set or configuration, it returns the base name.
 func distinguishingOption(name, value string) string {
@@ -289,7 +300,7 @@ func distinguishingOption(name, value string) string {
 		case "name", "version", "tag", "tags", "group", "project", "exp", "expname", "experiment", "notes", "description", "comment", "title", "run":
 			isName = i == len(parts)-1
 		case "output", "out", "outdir", "workdir", "save", "savedir", "log", "logs", "logdir", "logger", "logging", "print", "verbose", "report", "tensorboard", "wandb",
-			"resume", "restart", "start", "seed", "seeds", "rank", "repeat", "rep", "trial", "fold", "job", "jobid", "slurm", "pid", "id", "ids", "uuid", "user", "git", "commit", "sha",
+			"resume", "restart", "restore", "continue", "start", "initial", "seed", "seeds", "rank", "repeat", "rep", "trial", "fold", "job", "jobid", "slurm", "pid", "id", "ids", "uuid", "user", "git", "commit", "sha",
 			"host", "hosts", "hostname", "addr", "address", "master", "port", "url", "ip", "date", "time", "timestamp":
 			return ""
 		case "gpu", "gpus", "device", "devices":
