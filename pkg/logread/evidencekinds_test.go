@@ -114,6 +114,14 @@ func TestKindsOfEvidence(t *testing.T) {
 		"lists of devices in JSON":     {map[string]string{"1.json": `{"devices": [0, 1, 2], "samples_per_second": 300.5}`, "2.json": `{"devices": [5], "samples_per_second": 110.5}`}, "DIR 3 300.5; DIR 1 110.5"},
 		"devices of one of the ranks":  {map[string]string{"x.json": `{"devices": [0], "world_size": 4, "layers": [3, 4], "samples_per_second": 300.5}`}, "x 4 300.5"},
 		"devices before JSON lines":    {map[string]string{"x.jsonl": `{"devices": [2, 3], "lr": 0.1}` + "\n" + `{"epoch": 1, "throughput": 10.5}` + "\n"}, "x 2 10.5"},
+		// Columns and members that are no measurements.
+		"names in rows":            {map[string]string{"x.csv": "gpus,name,images/s\n1,amp,100\n1,fp32,60\n2,amp,190\n"}, "x amp 1 100; x fp32 1 60; x amp 2 190"},
+		"names of repeats in rows": {map[string]string{"x.csv": "gpus,name,images/s\n1,run1,100\n1,run2,90\n1,x_3,80\n2,run1,190\n"}, "x 1 100; x 1 90; x 1 80; x 2 190"},
+		"sizes in rows":            {map[string]string{"x.csv": "gpus,img_size,images/s\n1,224,100\n1,448,60\n2,224,190\n"}, "x img_size 224 1 100; x img_size 448 1 60; x img_size 224 2 190"},
+		"threads in rows":          {map[string]string{"x.csv": "gpus,num_workers,images/s\n1,0,100\n1,8,190\n2,0,180\n"}, "x num_workers 0 1 100; x num_workers 8 1 190; x num_workers 0 2 180"},
+		"accumulated steps":        {map[string]string{"x.csv": "gpus,accum_steps,images/s\n1,1,100\n1,8,110\n2,1,190\n"}, "x accum_steps 1 1 100; x accum_steps 8 1 110; x accum_steps 1 2 190"},
+		"measured values":          {map[string]string{"x.csv": "gpus,mem_gb,total_steps,images/s\n1,9.5,100,100\n1,9.7,110,98\n2,9.7,90,190\n"}, "x 1 100; x 1 98; x 2 190"},
+		"names in JSON results":    {map[string]string{"1.json": "{\n\"gpus\": 1, \"name\": \"amp\", \"throughput\": 10.5}\n", "2.json": "{\n\"gpus\": 1, \"name\": \"fp32\", \"throughput\": 9.5}\n"}, "DIR amp 1 10.5; DIR fp32 1 9.5"},
 		// Tables with nodes, and with times of all workers.
 		"GPUs per node":               {map[string]string{"x.csv": "nodes,gpus_per_node,images/s\n1,4,400\n2,4,780\n"}, "x 4 400; x 8 780"},
 		"GPUs/node":                   {map[string]string{"x.csv": "#nodes,#gpus/node,images/s\n1,4,400\n2,4,780\n"}, "x 4 400; x 8 780"},

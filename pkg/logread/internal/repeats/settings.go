@@ -191,21 +191,20 @@ func findSettingDifferences(all []*runs.Run) (found []Difference) {
 			continue
 		}
 		settings[i] = map[string]string{}
+		isRow := slices.Contains([]string{"CSV table", "results table", "W&B export", "Markdown page", "JSON results"}, r.Kind)
 		for key, v := range r.Info.Config {
+			text := fmt.Sprint(v)
 			switch v := v.(type) {
-			case bool:
-				settings[i][key] = strconv.FormatBool(v)
-			case string:
-				settings[i][key] = v
+			case bool, string:
 			case float64:
-				if text := formatNumber(v); len(text) <= maxSettingDigits { // others may be measured
-					settings[i][key] = text
+				if text = formatNumber(v); len(text) > maxSettingDigits { // it may be measured
+					continue
 				}
+			default:
+				continue
 			}
-			if mayDistinguishRuns(key, settings[i][key]) {
-				keys[key] = keys[key] || false
-			} else {
-				delete(settings[i], key)
+			if text = distinguishingValue(key, text, isRow); text != "" && !isMeasured(key, text) {
+				settings[i][key], keys[key] = text, keys[key] || false
 			}
 		}
 		hasOptions[i] = launchline.ParseCommand(r.Info.Command).Script != ""
@@ -248,31 +247,24 @@ const maxSettingDigits = 5
 // maxSettingLength is the maximum length of a text that counts as a setting.
 const maxSettingLength = 64
 
-// mayDistinguishRuns reports whether a setting may distinguish runs. It returns false if the name of the
-// setting refers to a place, a time or a name, or if another function compares it. It also returns
-// false if the value is a measured number, a path, an address, a date or a long text.
-func mayDistinguishRuns(name, value string) bool {
-	_, err := strconv.ParseFloat(value, 64)
-	isNumber := err == nil
-	if name == "" || value == "" || len(value) > maxSettingLength || strings.ContainsAny(value, "/\\:$\n") || !isNumber && strings.Contains(value, ".") && strings.Trim(value, "0123456789.e-") != "" {
+// isMeasured reports whether a setting may be a measured number, or is compared by another function.
+func isMeasured(name, value string) bool {
+	if _, err := strconv.ParseFloat(value, 64); err != nil {
 		return false
 	}
 	name = strings.ToLower(name[strings.LastIndexByte(name, '/')+1:])
-	for word := range strings.FieldsFuncSeq(name, func(r rune) bool { return r < 'a' || r > 'z' }) {
-		switch word {
-		case "lr", "learning", "epoch", "epochs", "batch", "bs", "model", "arch", "architecture", "backbone", "seed", "mode",
-			"rank", "ranks", "local", "dir", "path", "file", "folder", "root", "output", "out", "log", "logs", "logdir", "save", "checkpoint", "ckpt", "resume", "restart", "load", "data", "outdir", "savedir", "cache", "csv", "json", "tensorboard", "wandb",
-			"host", "hostname", "addr", "address", "master", "port", "url", "ip", "user", "pid", "id", "uuid", "job", "run", "name", "tag", "tags", "group", "project", "exp", "experiment", "version", "git", "commit", "sha", "notes", "description", "comment", "title", "submission",
-			"date", "time", "times", "timestamp", "start", "started", "end", "ended", "created", "stamp", "clock", "status", "state", "exit", "code":
-			return false
-		case "world", "gpus", "gpu", "ngpus", "nodes", "node", "nnodes", "nranks", "device", "devices", "workers", "processes", "tasks", "proc", "nproc", "rate",
-			"seconds", "secs", "sec", "ms", "runtime", "elapsed", "duration", "hours", "minutes", "latency", "loss", "acc", "accuracy", "iou", "dice", "score", "error", "auc", "bleu", "metric", "mean", "avg", "average", "median", "std", "min", "throughput", "speed", "speedup", "efficiency", "samples", "images", "img", "tokens", "flops", "flos", "mfu", "memory", "mem", "peak", "util", "utilization", "power", "watts", "energy", "joules", "temperature", "bandwidth", "gb", "mib", "gib", "best", "total", "last", "print", "freq", "interval", "verbose", "steps", "step", "iters", "iter", "iterations", "bw", "bytes", "cost", "ratio", "overhead", "value", "result", "results", "repeat", "rep", "trial", "fold":
-			if isNumber {
-				return false
-			}
-		}
+	if strings.Contains(name, "accum") || strings.HasSuffix(name, "size") || strings.HasPrefix(name, "max_tokens") {
+		return false
 	}
-	return true
+	return slices.ContainsFunc(strings.FieldsFunc(name, func(r rune) bool { return r < 'a' || r > 'z' }), func(word string) bool {
+		switch word {
+		case "lr", "learning", "epoch", "epochs", "batch", "bs",
+			"world", "gpus", "gpu", "ngpus", "nodes", "node", "nnodes", "nranks", "device", "devices", "processes", "tasks", "proc", "nproc", "rate",
+			"seconds", "secs", "sec", "ms", "runtime", "elapsed", "duration", "hours", "minutes", "latency", "loss", "acc", "accuracy", "iou", "dice", "score", "error", "auc", "bleu", "metric", "mean", "avg", "average", "median", "std", "min", "throughput", "speed", "speedup", "efficiency", "samples", "images", "tokens", "flops", "flos", "mfu", "memory", "mem", "peak", "util", "utilization", "power", "watts", "energy", "joules", "temperature", "bandwidth", "gb", "mib", "gib", "best", "total", "last", "freq", "interval", "steps", "step", "iters", "iter", "iterations", "bw", "bytes", "cost", "ratio", "overhead", "value", "result", "results":
+			return true
+		}
+		return false
+	})
 }
 
 // DistinguishingOptions returns the options of a command that may make two runs different, without those that are
@@ -280,28 +272,29 @@ func mayDistinguishRuns(name, value string) bool {
 func DistinguishingOptions(command []string) map[string]string {
 	options := launchline.ProgramOptions(command)
 	for name, v := range options {
-		options[name] = distinguishingOption(name, v)
+		options[name] = distinguishingValue(name, v, false)
 	}
 	maps.DeleteFunc(options, func(_, v string) bool { return v == "" || v == "false" })
 	return options
 }
 
-// distinguishingOption returns what an option of a command states about what ran, or "" if it states a place, a job,
-// a time, a device or a repeat. Of the path of a data set or configuration, it returns the base name.
-func distinguishingOption(name, value string) string {
+// distinguishingValue returns what an option or a setting states about what ran, or "" if it states a place, a job, a
+// time, a device or a repeat. Of the path of a data set or configuration, it returns the base name. The name of an
+// output counts only if isRow is set: it is in the row of a table or a JSON result.
+func distinguishingValue(name, value string, isRow bool) string {
 	isInput, isPlace, isName := strings.HasPrefix(name, "word "), false, false
-	parts := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return r < 'a' || r > 'z' })
+	parts := strings.FieldsFunc(strings.ToLower(name[strings.LastIndexByte(name, '/')+1:]), func(r rune) bool { return r < 'a' || r > 'z' })
 	for i, word := range parts {
 		switch word {
 		case "data", "dataset", "task", "config", "configs", "cfg", "deepspeed":
 			isInput = true
 		case "dir", "path", "file", "folder", "root", "load", "checkpoint", "ckpt":
 			isPlace = true
-		case "name", "version", "tag", "tags", "group", "project", "exp", "expname", "experiment", "notes", "description", "comment", "title", "run":
+		case "name", "version", "tag", "tags", "group", "project", "exp", "expname", "experiment", "notes", "description", "comment", "title":
 			isName = i == len(parts)-1
 		case "output", "out", "outdir", "workdir", "save", "savedir", "log", "logs", "logdir", "logger", "logging", "print", "verbose", "report", "tensorboard", "wandb",
-			"resume", "restart", "restore", "continue", "start", "initial", "seed", "seeds", "rank", "repeat", "rep", "trial", "fold", "job", "jobid", "slurm", "pid", "id", "ids", "uuid", "user", "git", "commit", "sha",
-			"host", "hosts", "hostname", "addr", "address", "master", "port", "url", "ip", "date", "time", "timestamp":
+			"resume", "restart", "restore", "continue", "start", "initial", "seed", "seeds", "rank", "repeat", "rep", "trial", "fold", "run", "job", "jobid", "slurm", "pid", "id", "ids", "uuid", "user", "git", "commit", "sha",
+			"host", "hosts", "hostname", "addr", "address", "master", "port", "url", "ip", "date", "time", "times", "timestamp", "stamp", "started", "end", "ended", "created", "clock", "status", "state", "exit", "code", "submission":
 			return ""
 		case "gpu", "gpus", "device", "devices":
 			if strings.Trim(value, "0123456789,[]") == "" {
@@ -312,21 +305,24 @@ func distinguishingOption(name, value string) string {
 	_, err := strconv.ParseFloat(value, 64)
 	isWord := err != nil && !strings.EqualFold(value, "true") && !strings.EqualFold(value, "false")
 	switch base := path.Base(value); {
-	case strings.ContainsAny(value, "\\:$\n") || len(base) > maxSettingLength || !isInput && (isName || isPlace && isWord):
+	case strings.ContainsAny(value, "\\:$\n") || len(base) > maxSettingLength || !isInput && (isName && !(isRow && isWord) || isPlace && isWord):
 		return ""
-	case !isWord || isInput && (base == value || path.Ext(base) != ""):
-		return strings.ToLower(base)
-	case !isInput && strings.ContainsAny(value, "/."):
-		return ""
-	case !isInput:
-		return value
-	default: // a folder of data, or a place for results
+	case isName && !isInput || isInput && base != value && path.Ext(base) == "": // a folder of data, or a place for results
 		var words []string
 		for _, l := range names.PathLabels([]string{base}) {
-			words = append(words, l.Text)
+			if isInput || !l.MayCount {
+				words = append(words, l.Text)
+			}
 		}
 		return strings.TrimSpace(strings.Join(words, " "))
+	case isInput:
+		return base
+	case !isWord:
+		return strings.ToLower(value)
+	case strings.ContainsAny(value, "/."):
+		return ""
 	}
+	return value
 }
 
 func formatNumber(v float64) string { return fmt.Sprintf("%.10g", v) }
