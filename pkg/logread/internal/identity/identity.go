@@ -147,50 +147,54 @@ func (d *Resolver) decideProperties(p *record.Part) {
 // fast4.log. In paths that differ only in numbers, it leaves out a number that is the number of workers, of nodes, or
 // the seed of each run, if these differ.
 func dropKnownNumbers(parts []*record.Part) {
-	siblings := map[string][]*record.Part{}
+	type path struct {
+		part   *record.Part
+		text   string
+		places [][]int // of the numbers
+		masked []byte
+	}
+	siblings := map[string][]path{}
 	for _, p := range parts {
-		if p.Run.Dir == p.Run.File { // no run of a table
-			key := numbersInName.ReplaceAllString(p.Run.File, "\x00")
-			siblings[key] = append(siblings[key], p)
+		if text, err := filepath.Abs(p.Run.File); err == nil && p.Run.Dir == p.Run.File { // no run of a table
+			key := numbersInName.ReplaceAllString(text, "\x00")
+			siblings[key] = append(siblings[key], path{p, text, numbersInName.FindAllStringIndex(text, -1), []byte(text)})
 		}
 	}
-	for _, parts := range siblings {
-		var places [][][]int // of the numbers in each path
-		masked := make([][]byte, len(parts))
-		for i, p := range parts {
-			places, masked[i] = append(places, numbersInName.FindAllStringIndex(p.Run.File, -1)), []byte(p.Run.File)
-		}
-		for k := range places[0] {
+	for _, paths := range siblings {
+		for k := range paths[0].places {
 			found := map[string]bool{}
 			isProperty := [3]bool{true, true, true}
-			for i, p := range parts {
-				number := p.Run.File[places[i][k][0]:places[i][k][1]]
+			for _, x := range paths {
+				number := x.text[x.places[k][0]:x.places[k][1]]
 				found[number] = true
-				for j, v := range []int64{int64(p.Run.Info.Workers), int64(p.Run.Info.Nodes), p.Run.Info.Seed} {
+				for j, v := range []int64{int64(x.part.Run.Info.Workers), int64(x.part.Run.Info.Nodes), x.part.Run.Info.Seed} {
 					isProperty[j] = isProperty[j] && number == strconv.FormatInt(v, 10)
 				}
 			}
-			for i := range parts {
-				if at := places[i][k]; len(found) > 1 && isProperty != [3]bool{} {
-					copy(masked[i][at[0]:], strings.Repeat("#", at[1]-at[0]))
+			for _, x := range paths {
+				if len(found) > 1 && isProperty != [3]bool{} {
+					copy(x.masked[x.places[k][0]:], strings.Repeat("#", x.places[k][1]-x.places[k][0]))
 				}
 			}
 		}
-		for i, p := range parts {
-			info := &p.Run.Info
-			if string(masked[i]) == p.Run.File {
-				continue
-			}
-			path := names.ParseMaskedPath(p.Run.File, string(masked[i]))
-			isGuessed := info.Study == names.ParsePath(p.Run.File).Study(info.Series, !p.SeriesFromPath)
-			if series := path.SeriesEvidence()[0]; p.SeriesFromPath && series.Text != info.Series {
-				p.Report.AddAssumption("series %q: without the numbers in the name that are known", series.Text)
-				info.Series, p.Run.Origins[runs.PropertySeries] = series.Text, series.Origin
-			}
-			if isGuessed {
-				info.Study = path.Study(info.Series, !p.SeriesFromPath)
+		for _, x := range paths {
+			if string(x.masked) != x.text {
+				setNamesFromPath(x.part, names.ParseMaskedPath(x.text, string(x.masked)))
 			}
 		}
+	}
+}
+
+// setNamesFromPath sets the series and the study of p that were guessed from its path by another form of the path.
+func setNamesFromPath(p *record.Part, path names.Path) {
+	info := &p.Run.Info
+	isGuessed := info.Study == names.ParsePath(p.Run.File).Study(info.Series, !p.SeriesFromPath)
+	if series := path.SeriesEvidence()[0]; p.SeriesFromPath && series.Text != info.Series {
+		p.Report.AddAssumption("series %q: without the numbers in the name that are known", series.Text)
+		info.Series, p.Run.Origins[runs.PropertySeries] = series.Text, series.Origin
+	}
+	if isGuessed {
+		info.Study = path.Study(info.Series, !p.SeriesFromPath)
 	}
 }
 

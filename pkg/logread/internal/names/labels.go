@@ -34,12 +34,10 @@ func isRepeatWord(word string) bool {
 // isIgnoredWord reports whether a word, together with a number next to it, never distinguishes runs.
 // isRepeatWord, isRunCounter and isSettingWord know further words.
 func isIgnoredWord(word string) bool {
-	switch word {
-	case "gpu", "worker", "rank", "localrank", "task", "node", "host", "restart", "resume", "version",
-		"job", "jobid", "slurm", "pid", "id", "part", "chunk", "checkpoint", "ckpt", "step", "iter":
-		return true
-	}
-	return isRepeatWord(word)
+	return slices.Contains([]string{
+		"gpu", "worker", "rank", "localrank", "task", "node", "host", "restart", "resume", "version",
+		"job", "jobid", "slurm", "pid", "id", "part", "chunk", "checkpoint", "ckpt", "step", "iter",
+	}, word) || isRepeatWord(word)
 }
 
 // isRunCounter reports whether small numbers directly after word only number the runs, as in
@@ -51,12 +49,10 @@ func isRunCounter(word string) bool {
 // isSettingWord reports whether a number that follows word and a separator is a setting. In unet_1.log,
 // for example, the number only numbers the runs.
 func isSettingWord(word string) bool {
-	switch word {
-	case "b", "bs", "batch", "batchsize", "mbs", "gbs", "lr", "wd", "d", "h", "k", "c", "l", "e", "ep", "epoch", "epochs", "depth", "width", "dim", "hidden", "layer", "layers", "head", "heads",
-		"ch", "channels", "n", "nodes", "accum", "fold", "img", "crop", "samples", "threads", "level", "bucket", "mb", "seq", "len":
-		return true
-	}
-	return false
+	return slices.Contains([]string{
+		"b", "bs", "batch", "batchsize", "mbs", "gbs", "lr", "wd", "d", "h", "k", "c", "l", "e", "ep", "epoch", "epochs", "depth", "width", "dim", "hidden", "layer", "layers", "head", "heads",
+		"ch", "channels", "n", "nodes", "accum", "fold", "img", "crop", "samples", "threads", "level", "bucket", "mb", "seq", "len",
+	}, word)
 }
 
 func isPrecision(word string) bool {

@@ -157,11 +157,7 @@ func (p *parser) wordAfter(i int) int {
 }
 
 func isCountNoun(word string) bool {
-	switch word {
-	case "gpu", "gpus", "worker", "workers", "rank", "ranks", "proc", "procs", "device", "devices", "np", "ws", "world", "node", "nodes":
-		return true
-	}
-	return false
+	return slices.Contains([]string{"gpu", "gpus", "worker", "workers", "rank", "ranks", "proc", "procs", "device", "devices", "np", "ws", "world", "node", "nodes"}, word)
 }
 
 // phraseBefore returns the word at index i and the index of its first token. If the word before it

@@ -27,20 +27,16 @@ const MaxParsedFolders = 4
 type Path []Name
 
 // ParsePath returns the names of a path.
-func ParsePath(path string) Path { return ParseMaskedPath(path, path) }
-
-// ParseMaskedPath is like ParsePath, but the series and the study leave out numbers whose digits are # in masked, which
-// otherwise equals path.
-func ParseMaskedPath(path, masked string) Path {
+func ParsePath(path string) Path {
 	if abs, err := filepath.Abs(path); err == nil {
 		path = abs
 	}
-	same := []byte(path) // an absolute path
-	for i := 1; i <= min(len(same), len(masked)); i++ {
-		if masked[len(masked)-i] == '#' {
-			same[len(same)-i] = '#'
-		}
-	}
+	return ParseMaskedPath(path, path)
+}
+
+// ParseMaskedPath is like ParsePath for an absolute path, but the series and the study leave out numbers whose digits
+// are # in masked, which otherwise equals path.
+func ParseMaskedPath(path, masked string) Path {
 	base := record.UncompressedName(filepath.Base(path))
 	if ext := filepath.Ext(base); strings.Trim(ext, ".0123456789") != "" { // not the 0 in rank.0
 		base = strings.TrimSuffix(base, ext)
@@ -49,7 +45,7 @@ func ParseMaskedPath(path, masked string) Path {
 	for source := runs.SourceFileName; len(found) <= MaxParsedFolders && base != string(filepath.Separator) && base != "."; source = runs.SourceFolderName {
 		folder := filepath.Dir(path)
 		at := len(path) - len(filepath.Base(path))
-		found = append(found, newName(base, string(same[at:at+len(base)]), source, folder))
+		found = append(found, newName(base, masked[at:at+len(base)], source, folder))
 		path, base = folder, filepath.Base(folder)
 	}
 	return found

@@ -195,11 +195,9 @@ func findSettingDifferences(all []*runs.Run) (found []Difference) {
 		for key, v := range r.Info.Config {
 			text := fmt.Sprint(v)
 			switch v := v.(type) {
-			case bool, string:
 			case float64:
-				if text = formatNumber(v); len(text) > maxSettingDigits { // it may be measured
-					continue
-				}
+				text = formatNumber(v)
+			case bool, string:
 			default:
 				continue
 			}
@@ -208,9 +206,6 @@ func findSettingDifferences(all []*runs.Run) (found []Difference) {
 			}
 		}
 		hasOptions[i] = launchline.ParseCommand(r.Info.Command).Script != ""
-		for key := range launchline.ProgramOptions(r.Info.Command) { // CommandSettings has added them
-			delete(settings[i], key)
-		}
 		for key, v := range DistinguishingOptions(r.Info.Command) {
 			settings[i][key], keys[key] = v, true
 		}
@@ -240,20 +235,15 @@ func findSettingDifferences(all []*runs.Run) (found []Difference) {
 	return found
 }
 
-// maxSettingDigits is the maximum length of a number that counts as a setting and not as a measured
-// value.
-const maxSettingDigits = 5
-
-// maxSettingLength is the maximum length of a text that counts as a setting.
-const maxSettingLength = 64
-
-// isMeasured reports whether a setting may be a measured number, or is compared by another function.
+// isMeasured reports whether a setting may be a measured number, such as one with many digits, or is compared by
+// another function.
 func isMeasured(name, value string) bool {
-	if _, err := strconv.ParseFloat(value, 64); err != nil {
-		return false
+	const mostDigits = 5
+	if _, err := strconv.ParseFloat(value, 64); err != nil || len(value) > mostDigits {
+		return err == nil
 	}
 	name = strings.ToLower(name[strings.LastIndexByte(name, '/')+1:])
-	if strings.Contains(name, "accum") || strings.HasSuffix(name, "size") || strings.HasPrefix(name, "max_tokens") {
+	if strings.Contains(name, "accum") || strings.HasPrefix(name, "max_tokens") {
 		return false
 	}
 	return slices.ContainsFunc(strings.FieldsFunc(name, func(r rune) bool { return r < 'a' || r > 'z' }), func(word string) bool {
@@ -282,6 +272,7 @@ func DistinguishingOptions(command []string) map[string]string {
 // time, a device or a repeat. Of the path of a data set or configuration, it returns the base name. The name of an
 // output counts only if isRow is set: it is in the row of a table or a JSON result.
 func distinguishingValue(name, value string, isRow bool) string {
+	const longest = 64
 	isInput, isPlace, isName := strings.HasPrefix(name, "word "), false, false
 	parts := strings.FieldsFunc(strings.ToLower(name[strings.LastIndexByte(name, '/')+1:]), func(r rune) bool { return r < 'a' || r > 'z' })
 	for i, word := range parts {
@@ -305,7 +296,7 @@ func distinguishingValue(name, value string, isRow bool) string {
 	_, err := strconv.ParseFloat(value, 64)
 	isWord := err != nil && !strings.EqualFold(value, "true") && !strings.EqualFold(value, "false")
 	switch base := path.Base(value); {
-	case strings.ContainsAny(value, "\\:$\n") || len(base) > maxSettingLength || !isInput && (isName && !(isRow && isWord) || isPlace && isWord):
+	case strings.ContainsAny(value, "\\:$\n") || len(base) > longest || !isInput && (isName && !(isRow && isWord) || isPlace && isWord):
 		return ""
 	case isName && !isInput || isInput && base != value && path.Ext(base) == "": // a folder of data, or a place for results
 		var words []string
