@@ -14,8 +14,9 @@ import (
 //
 // Runs of one series with the same number of workers are repeats only if they agree in everything that is
 // known about them: model, mode, batch per worker, learning rate, nodes, samples per epoch, planned
-// epochs, unit of the throughput, options of the command, settings that are no measurements, and words and
-// numbers in the names of files and folders other than workers and seed (unet_s1024.log, unet_s2048.log).
+// epochs, unit of the throughput, options of the command and settings that name no place, job, time or device and
+// are no measurements, and words and numbers in the names of files and folders other than those of repeats
+// (unet_s1024.log, unet_s2048.log).
 // Runs with the same seed, or with rates that differ by more than 3 times, are no repeats either, unless
 // run.json identifies them or their paths are equal but for the number of the repeat. Across worker
 // counts, runs may differ, for example in a global batch that grows with the workers. A series that the

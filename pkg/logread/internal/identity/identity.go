@@ -155,7 +155,8 @@ func dropKnownNumbers(parts []*record.Part) {
 	}
 	siblings := map[string][]path{}
 	for _, p := range parts {
-		if text, err := filepath.Abs(p.Run.File); err == nil && p.Run.Dir == p.Run.File { // no run of a table
+		if p.Run.Dir == p.Run.File { // no run of a table
+			text, _ := filepath.Abs(p.Run.File) // empty without a working directory
 			key := numbersInName.ReplaceAllString(text, "\x00")
 			siblings[key] = append(siblings[key], path{p, text, numbersInName.FindAllStringIndex(text, -1), []byte(text)})
 		}
