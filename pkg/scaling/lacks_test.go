@@ -89,6 +89,14 @@ func TestSeriesNameNotDoubled(t *testing.T) {
 	if got := strings.Join(s.Series(), "|"); got != "cifar10|imagenet resnet|unet-b32|unet_b32" {
 		t.Errorf("series %q", got)
 	}
+	for _, r := range []*runs.Run{&a, &b} { // which the user named
+		r.Info.Series, r.Origins = "mine", map[runs.Property]runs.Origin{runs.PropertySeries: {Source: runs.SourceUser}}
+	}
+	s, err = FromRuns([]runs.Run{a, b, c})
+	check(t, err)
+	if got := strings.Join(s.Series(), "|"); got != "mine|unet_b32" {
+		t.Errorf("a series that the user named: %q", got)
+	}
 }
 
 // TestUnknownWorkersOfKnownNodes checks that the problem of a run whose nodes are known shows a
