@@ -129,7 +129,7 @@ func addRankEvidence(r *logline.Run, p *record.Part) {
 		n, detail = len(r.Ranks), "the lines have that many ranks"
 	case r.Done > 1:
 		n, detail = r.Done, fmt.Sprintf("rank %d reported that it was done", r.Done-1)
-	case len(r.Epochs.All) > 1:
+	case r.Epochs.HaveEqualLengths():
 		n, detail = len(r.Epochs.All), "each epoch was logged that many times"
 	}
 	if n > 0 {

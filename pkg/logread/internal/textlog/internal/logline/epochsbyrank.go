@@ -68,6 +68,16 @@ func (e *EpochsByRank) FirstEpochNumber() int {
 	return first
 }
 
+// HaveEqualLengths reports whether there are several ranks that have the same number of epochs, apart from
+// the last epoch, which some may not have logged yet. Otherwise a part of one rank's epochs is repeated.
+func (e *EpochsByRank) HaveEqualLengths() bool {
+	least, most := math.MaxInt, 0
+	for _, list := range e.All {
+		least, most = min(least, len(list.Epochs)), max(most, len(list.Epochs))
+	}
+	return len(e.All) > 1 && most-least <= 1
+}
+
 // Merge merges the epochs of all ranks and loggers into one list of epochs numbered from 1. Set
 // sumRates if the rates of the ranks must be summed. Set fromZero if the log counts epochs from 0,
 // even if epoch 0 is not in it.

@@ -112,7 +112,8 @@ func (w *meterWriter) addLine(m *meterLine) {
 
 // selectMeterWriter returns the process that has printed line m: the first of the rank's processes
 // whose last line is of an earlier epoch or step, or else a new one. If all their last lines are of
-// later epochs, m begins a new run.
+// later epochs, m begins a new run; so it does if m is of a later epoch than the rank's first one,
+// since all processes begin with the same epoch: a killed run was resumed in its last epoch.
 func selectMeterWriter(log *logline.Log, m *meterLine) *meterWriter {
 	writers := meterStateOf(log.Current).ranks[log.Rank]
 	earlier := len(writers) > 0
@@ -122,7 +123,7 @@ func selectMeterWriter(log *logline.Log, m *meterLine) *meterWriter {
 		}
 		earlier = earlier && m.epoch < w.currentEpoch().epoch
 	}
-	if earlier || len(writers) >= 1<<12 {
+	if earlier || len(writers) > 0 && m.epoch > writers[0].epochs[0].epoch || len(writers) >= 1<<12 {
 		log.BeginRun()
 		writers = nil
 	}
