@@ -124,6 +124,17 @@ func TestLines(t *testing.T) {
 			[]string{"train {epoch} {train_loss}"},
 			"run lines:\n  1: train=0.4\nproblem: 2 duplicate train_loss of epoch 1; the later line counts\n",
 		},
+		{ // three parts at 256, 256 and 128 samples/s; the summary in another form counts alone
+			"several rates of an epoch", "ep 0 it 0 rate 256\nep 0 it 1 rate 256\nep 0 it 2 rate 128\nep 1 it 0 rate 400\nep 1 it 1 rate 400\nepoch 1 rate 390\n",
+			[]string{"ep {epoch} it * rate {samples_per_second}", "epoch {epoch} rate {samples_per_second}"},
+			"run lines:\n  1: rate=192\n  2: rate=390\nproblem: 6 duplicate samples_per_second of epoch 1; the later line counts\n" +
+				"assumed: the samples per second of an epoch are its steps over the time that their rates give\nassumed: the log counts epochs from 0; here they count from 1\n",
+		},
+		{
+			"rates of an epoch that another line opens", "Epoch 1\nrate 256\nrate 256\nrate 128\nEpoch 2\nrate 400\n",
+			[]string{"Epoch {epoch}", "rate {samples_per_second}"},
+			"run lines:\n  1: rate=192\n  2: rate=400\nassumed: the samples per second of an epoch are its steps over the time that their rates give\n",
+		},
 		{
 			"the numbering starts again", "workers 2 seed 7\ntrain 1 0.5\ntrain 2 0.4\ntrain 1 0.3\n",
 			[]string{"workers {workers} seed {seed}", "train {epoch} {train_loss}"},

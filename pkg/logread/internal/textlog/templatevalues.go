@@ -70,8 +70,19 @@ type templateRankState struct {
 	lastIn     int              // epoch of the last step; 0 if unknown
 	offset     int64            // added to the steps, if they are counted in each epoch
 	anything   bool             // a value was read
-	rates      record.StepRates // of the steps of the epoch rateEpoch
+	rates      record.StepRates // of the epoch rateEpoch
 	rateEpoch  int
+	rateRule   *templateRule // of the lines with the rates; nil if they have steps
+}
+
+// addRate adds a rate of an epoch, and returns the rate of the epoch so far. r is the template of lines that
+// have no steps, or nil: the rates of several templates are not combined, since one may be a summary.
+func (s *templateRankState) addRate(r *templateRule, epoch int, rate float64, report *record.Report) float64 {
+	if s.rateEpoch != epoch || s.rateRule != r {
+		s.rateEpoch, s.rateRule, s.rates = epoch, r, record.StepRates{}
+	}
+	s.rates.Add(rate)
+	return s.rates.EpochRate(report)
 }
 
 func (s *templateState) findOrAddRank(rank int) *templateRankState {
@@ -274,10 +285,17 @@ func setTemplateEpoch(log *logline.Log, r *templateRule, s *templateRankState, n
 			}
 			log.AddPoint(x.curve, max(log.Rank, -1), int64(n), v.Number, log.StampSeconds())
 		default:
-			if final&x.bit != 0 && x.isSetIn(e) {
+			value, again := v.Number, false
+			if x.name == fields.SamplesPerSecond && record.IsPlausibleTime(value) && n >= s.rateEpoch {
+				again = s.rateEpoch == n && s.rateRule == r
+				if rate := s.addRate(r, n, value, log.In.Report); again {
+					value = rate
+				}
+			}
+			if final&x.bit != 0 && x.isSetIn(e) && !again {
 				log.AddProblem("duplicate %s of epoch %d; the later line counts", x.name, n)
 			}
-			setTemplateValue(log, x, e, v.Number)
+			setTemplateValue(log, x, e, value)
 			if n == s.epoch {
 				s.final |= x.bit
 			}
@@ -341,11 +359,7 @@ func addTemplatePoints(log *logline.Log, r *templateRule, s *templateRankState, 
 			}
 			rate := v.Number
 			if x.name == fields.SamplesPerSecond && record.IsPlausibleTime(rate) {
-				if s.rateEpoch != s.epoch {
-					s.rateEpoch, s.rates = s.epoch, record.StepRates{}
-				}
-				s.rates.Add(rate)
-				rate = s.rates.EpochRate(log.In.Report)
+				rate = s.addRate(nil, s.epoch, rate, log.In.Report)
 			}
 			setTemplateValue(log, x, e, rate)
 		}
