@@ -125,6 +125,9 @@ func (t *Template) matchOrExplain(s *segment, line []byte, at int) (m Mismatch, 
 				m.Expected = "the end of the number or a known unit"
 			}
 		}
+		if !x.comma && differs == end && end+1 < len(line) && line[end] == ',' && scan.IsDigit(line[end+1]) {
+			m.Expected += fmt.Sprintf("; if the comma is the decimal mark, write {%s:,} in the template", f.Name)
+		}
 		return m, -1
 	}
 	return m, at

@@ -72,6 +72,11 @@ func TestMatch(t *testing.T) {
 		{"Genauigkeit {accuracy:,}", "Genauigkeit 91,5 %", "accuracy=0.915"},
 		{"Verlust {train_loss:,}.", "Verlust 0,5.", "train_loss=0.5"},
 		{"{a}, {b}", "1,234, 5", "a=1234 b=5"},
+		{"took {seconds} min", "took 1,625 min", "seconds=97500"},
+		{"took {seconds} min", "took 0,625 min", "no"}, // a decimal comma
+		{"took {seconds} min", "took -0,625 min", "no"},
+		{"took {x} of 5", "took 10,000.5 of 5", "x=10000.5"},
+		{"took {x} of 5", "took 00,000 of 5", "no"},
 		{"{a}:{b}", "3:12", "a=3 b=12"},
 		{"{{{a}}}", "{5}", "a=5"},
 		{"loss is {a}.", "loss is 0.5.", "a=0.5"},
@@ -268,6 +273,8 @@ func TestMismatch(t *testing.T) {
 		{"Epoch {epoch}: mem {x}*", "Epoch 1: mem 5GB", 14, "the end of the number or a known unit"},
 		{"*loss {x} acc {y}", "a loss 0.5 acc: 3", 14, `" "`},
 		{"*loss {x}", "a lass", 0, `the text "loss "`},
+		{"took {seconds} min", "took 0,625 min", 6, `" min"; if the comma is the decimal mark, write {seconds:,} in the template`},
+		{"took {seconds} min", "took 12,5 min", 7, `" min"; if the comma is the decimal mark, write {seconds:,} in the template`},
 		{"/a(?P<x>.)/", "b", 0, "a text that the regular expression matches"},
 	} {
 		tmpl, err := Parse(c.template)

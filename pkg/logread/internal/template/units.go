@@ -144,7 +144,7 @@ func parseNumber(b []byte, separated bool) (v float64, n int) {
 }
 
 // parseThousands parses a number with commas as thousands separators, as in 1,234.5. n is its
-// length, or 0 if b does not begin with such a number.
+// length, or 0 if b does not begin with such a number: in 0,625, the comma is the decimal mark.
 func parseThousands(b []byte) (v float64, n int) {
 	var buf [maxNumberBytes]byte
 	k := 0 // length of the number without commas
@@ -160,7 +160,7 @@ func parseThousands(b []byte) (v float64, n int) {
 			k++
 			n++
 			continue
-		case c == ',' && (groups == 0 && 1 <= digits && digits <= 3 || groups > 0 && digits == 3) && hasThreeDigits(b[n+1:]):
+		case c == ',' && (groups == 0 && 1 <= digits && digits <= 3 && buf[k-digits] != '0' || groups > 0 && digits == 3) && hasThreeDigits(b[n+1:]):
 			groups++
 			digits = 0
 			n++
