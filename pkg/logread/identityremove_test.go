@@ -98,6 +98,7 @@ func TestEvidenceAloneRemoved(t *testing.T) {
 	}{
 		"files of a pattern with ranks": {map[string]string{"x/r0.log": keras, "x/r1.log": keras, "x/r2.log": keras}, "r{rank}.log", runs.SourceUser, record.AtLeast, 3},
 		"batches":                       {map[string]string{"x/a.log": "TensorFlow:  1.15\nModel:       r50\nDataset:     x (synthetic)\nBatch size:  16 global\n             8 per device\ntotal images/sec: 90.00\n"}, "", runs.SourceContent, record.Derived, 2},
+		"devices":                       {map[string]string{"x/a.log": "Using 2 GPUs\n" + keras}, "", runs.SourceContent, record.Devices, 2},
 		"names of runs":                 {map[string]string{"x/a.csv": "\"Step\",\"a-2gpu - train/loss\"\n\"0\",\"1.5\"\n\"10\",\"0.5\"\n"}, "", runs.SourceRunName, record.Stated, 2},
 		"folders of ranks":              {map[string]string{"x/rank0/a.log": keras, "x/rank1/a.log": keras}, "", runs.SourceFolderName, record.AtLeast, 2},
 		"files of ranks":                {map[string]string{"x/rank0.log": keras, "x/rank1.log": keras}, "", runs.SourceFileName, record.AtLeast, 2},

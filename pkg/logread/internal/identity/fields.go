@@ -36,6 +36,7 @@ func evidenceOrder() []evidenceClass {
 		{runs.SourceFileName, record.Stated},    //
 		{runs.SourceFolderName, record.AtLeast}, // folders that are numbered as ranks
 		{runs.SourceFileName, record.AtLeast},   // files that are numbered as ranks
+		{runs.SourceContent, record.Devices},    // "Using 2 GPUs"
 	}
 }
 
@@ -139,7 +140,7 @@ func reportEvidence(p *record.Part, best record.Evidence) {
 		by := statement{e.Origin.Source, e.Number}
 		isCount := e.Property == runs.PropertyWorkers || e.Property == runs.PropertyNodes
 		if !isCount || e.Kind == record.AtLeast && e.Number < best.Number || e.Kind != record.Stated && e.Kind.IsStated() && best.Number%e.Number == 0 ||
-			e.Kind == record.Derived || e.Origin.Source.Precedence() < best.Origin.Source.Precedence() || listed[by] {
+			e.Kind >= record.Derived || e.Origin.Source.Precedence() < best.Origin.Source.Precedence() || listed[by] {
 			continue
 		}
 		listed[by] = true

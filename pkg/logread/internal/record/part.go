@@ -59,6 +59,7 @@ const (
 	Device                         // the source states the value, or the number of one device, as --gpus 2 may do
 	AtLeast                        // the value counts the ranks that lines or files show; there may be more
 	Derived                        // the value is computed from others
+	Devices                        // the source states the devices of one node, or those that a program can use
 )
 
 // IsStated reports whether the source states the value in some way.

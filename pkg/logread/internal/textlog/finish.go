@@ -135,6 +135,9 @@ func addRankEvidence(r *logline.Run, p *record.Part) {
 	if n > 0 {
 		p.AddEvidence(runs.PropertyWorkers, int64(n), record.AtLeast, runs.SourceContent, detail)
 	}
+	if d := r.Devices; d.Count > 0 {
+		p.AddEvidence(runs.PropertyWorkers, int64(d.Count), record.Devices, runs.SourceContent, fmt.Sprintf("line %d: the devices of the program", d.Line))
+	}
 	if len(r.Ranks) == 1 {
 		for p.Rank = range r.Ranks {
 			p.RankKnown = true

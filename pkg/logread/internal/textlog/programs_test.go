@@ -355,7 +355,7 @@ func TestLinesOfOtherPrograms(t *testing.T) {
 		"Training with a single process", "Training done, total 5 epochs", "100%|██████████| 5/5 [00:01<00:00, 4.00it/s]",
 		"Epoch 1:  50%|█████     | 5/10 [00:01<00:01, 4.00it/s]", "Sanity Checking: 100%|██████████| 2/2 [00:00<00:00, 4.00it/s]",
 		"Model:       resnet50", "Batch size:  256 global", "64 per device", "Namespace(world_size=8)", "10\timages: 5",
-		"Num examples = 50", "Pseudo dice [0.5]", "using world size: 8", "step=5, lr=1",
+		"Num examples = 50", "Pseudo dice [0.5]", "using world size of 8", "step=5, lr=1",
 	} {
 		parts, report := recordtest.ReadAndCheckFormat(t, Format(), "run.log", []byte(line+"\n"))
 		if len(parts) > 0 || report.LinesUsed > 0 {

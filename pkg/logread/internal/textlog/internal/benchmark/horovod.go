@@ -32,8 +32,8 @@ type horovodState struct {
 	perGPU  float64
 	spread  float64
 	summary int // number of the line with the total; 0 before that line
-	// The settings "Model:", "Batch size:" and "Number of GPUs:". They are ignored if no rates
-	// follow, since other programs print such lines too.
+	// The settings "Model:", "Batch size:" and "Number of GPUs:". The first two are ignored if no rates
+	// follow, since other programs print such lines too; the GPUs may then be those of a node.
 	model     string
 	batch     int // per GPU
 	settings  int // number of lines with settings
@@ -126,10 +126,7 @@ func readHorovodSetting(log *logline.Log, m []byte) logline.Result {
 	case string(key) == "Batch size":
 		h.batch = n
 	default:
-		if n <= record.MaxWorkers {
-			log.Current.Run.Info.Workers = n
-		}
-		return logline.Used
+		return log.SetDevices(n, false)
 	}
 	if h.settings++; h.settings == 1 {
 		h.settingAt = log.Lines.Number
@@ -147,6 +144,9 @@ func finishHorovod(r *logline.Run, report *record.Report) {
 		return
 	}
 	report.LinesUsed += int64(h.settings)
+	if r.StatedWorkers() == 0 {
+		r.Run.Info.Workers = r.Devices.Count
+	}
 	r.Run.ThroughputUnit = "images/s"
 	if h.batch > 0 {
 		r.Run.Info.BatchPerWorker = h.batch

@@ -33,6 +33,7 @@ type Log struct {
 	// Config contains settings that are printed outside of a run. They belong to the next run or,
 	// if none follows, to the last one.
 	Config        map[string]any
+	NextDevices   Devices        // devices that a line after the values of the current run states
 	Block         FormatID       // the format to whose block of lines the next line belongs; NoBlock outside of blocks
 	States        FormatStates   // what single formats have read of the log
 	day           scan.DateCache // of the last time stamp

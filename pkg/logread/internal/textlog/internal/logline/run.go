@@ -36,7 +36,14 @@ type Run struct {
 	SeedKnown      bool              // the lines contain the seed
 	Evidence       []record.Evidence // what the command states about the run
 	WorkersDerived bool              // Run.Info.Workers is computed from other numbers
+	Devices        Devices           // that lines before the values state
 	Resumes        bool              // a line before its values states that it resumes an earlier run
+}
+
+// Devices are the devices of a program, maybe only those of one node. Count is 0 if no line states it.
+type Devices struct {
+	Count, Line int
+	Listed      bool
 }
 
 func newRun(line int, lines *scan.LineReader) *Run {
@@ -107,6 +114,7 @@ func (log *Log) BeginRun() {
 		log.Current = newRun(log.Lines.Number, log.Lines)
 		log.Current.Resumes = log.resumeLine > 0 && (last == nil || log.resumeLine > last.Line)
 		log.resumeLine = 0
+		log.Current.Devices, log.NextDevices = log.NextDevices, Devices{}
 	}
 	log.AddConfig(log.Config)
 	log.Config = nil
@@ -244,8 +252,12 @@ func (r *Run) HasAllRanks() bool {
 	return true
 }
 
-// DeriveWorkers sets the run's workers to n, computed from other numbers, unless the log states them.
+// DeriveWorkers sets the run's workers to n, computed from other numbers, unless the log states them. If
+// the program states another number of devices, n is not used.
 func (r *Run) DeriveWorkers(n int) {
+	if r.Devices.Count > 1 && r.Devices.Count != n {
+		return
+	}
 	if r.Run.Info.Workers == 0 {
 		r.Run.Info.Workers, r.WorkersDerived = n, true
 		return
@@ -265,4 +277,20 @@ func (r *Run) StatedWorkers() int {
 		}
 	}
 	return 0
+}
+
+// SetDevices sets the devices of the run or, after its values, of the next run. A list of devices counts
+// rather than a number.
+func (log *Log) SetDevices(n int, listed bool) Result {
+	if n < 1 || n > record.MaxWorkers {
+		return Unknown
+	}
+	d, v := &log.NextDevices, Idle
+	if !log.Current.Closed && !log.Current.HasValues() {
+		d, v = &log.CountLine(Command).Devices, Used
+	}
+	if listed && !d.Listed || listed == d.Listed && n > d.Count {
+		*d = Devices{Count: n, Listed: listed, Line: log.Lines.Number}
+	}
+	return v
 }

@@ -13,7 +13,7 @@ import (
 
 // Command returns the format of commands that start a training, and of lines with its workers.
 func Command() logline.Format {
-	return logline.Format{Name: "command", Rules: append(worldSizeAndRankRules(),
+	return logline.Format{Name: "command", Rules: append(append(worldSizeAndRankRules(), deviceRules()...),
 		logline.Rule{First: "rusp+$mhtdaC", Read: readCommand},
 	)}
 }

@@ -1,6 +1,7 @@
 package system_test
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"testing"
@@ -80,6 +81,7 @@ func TestWorld(t *testing.T) {
 		"[rank 8/8] starting\n" + keras:                               "0", // ranks count from 0
 		"Rank 3 of 8x\n" + keras:                                      "0",
 		"World size: 2\nWorld size: 8\nWorld size: 4\n" + keras:       "8",
+		"Num processes: 2\nhvd.size() = 2\n" + keras:                  "2",
 		keras + "World size: 8\nEpoch 1/1\n196/196 - 45s - loss: 1\n": "0",
 	} {
 		parts, _ := read(t, text)
@@ -91,6 +93,73 @@ func TestWorld(t *testing.T) {
 	if len(parts) != 2 || parts[0].Run.Info.Workers != 0 || parts[1].Run.Info.Config["world_size"] != 8.0 {
 		t.Errorf("after the first run: got %d runs with %d workers and the settings %v, want world_size 8 of the second", len(parts), parts[0].Run.Info.Workers, parts[1].Run.Info.Config)
 	}
+}
+
+// TestDevices: lines that state the devices of a program count if nothing else states the workers, and
+// rather than workers that are computed from the batch sizes.
+func TestDevices(t *testing.T) {
+	const batches = "***** Running training *****\n  Num examples = 64\n  Num Epochs = 1\n  Instantaneous batch size per device = 8\n" +
+		"  Total train batch size (w. parallel, distributed & accumulation) = 32\n  Gradient Accumulation steps = 1\n  Total optimization steps = 2\n{'loss': 1.0, 'learning_rate': 2e-05, 'epoch': 1.0}\n"
+	for text, want := range map[string]string{
+		"Let's use 2 GPUs!\n":                        "2",
+		"=> using 2 GPUs\n":                          "2",
+		"Using 2 GPU(s), 4 workers\n":                "2",
+		"Training on 2 devices\n":                    "2",
+		"Multi-GPU training with 2 GPUs.\n":          "2",
+		"num_gpus: 2\n":                              "2",
+		"n_gpus=2, lr=0.1\n":                         "2",
+		"gpu_ids: [0, 3]\n":                          "2",
+		"CUDA_VISIBLE_DEVICES=0,1\n":                 "2",
+		"Number of GPUs: 2\n":                        "2",
+		"Number of GPUs: 8\nSelected GPUs: 0,3\n":    "2", // a list rather than a number
+		"Selected GPUs: 0,3\nNumber of GPUs: 8\n":    "2",
+		"Using 8 GPUs\nWorld size: 2\n":              "2",
+		"World size: 2\nUsing 8 GPUs\n":              "2",
+		"+ srun -n 2 python a.py\nUsing 8 GPUs\n":    "2",
+		"[rank0]: Using 8 GPUs\n[rank1]: a\n":        "8",
+		"Using 2 GPUs per node\n":                    "", // and what states no devices
+		"Using 2 GPU-hours\n":                        "",
+		"Using TensorFlow backend.\n":                "",
+		"Found 2 GPUs\nn_gpu: 1\ngpus: 0\n":          "",
+		"CUDA_VISIBLE_DEVICES=0\ngpu_ids: 3\n":       "", // the number of a device
+		"gpus: 2 of 8\nnum_gpus_per_node: 2\nGPUs\n": "",
+		"INFO:tensorflow:Using MirroredStrategy with devices ('/job:localhost/replica:0/task:0/device:GPU:0', '/job:localhost/replica:0/task:0/device:GPU:1')\n": "2",
+	} {
+		for values, derived := range map[string]string{keras: "0", batches: "4"} {
+			parts, _ := read(t, text+values)
+			if got := workersOf(parts); got != cmp.Or(want, derived) {
+				t.Errorf("%q, then %.9q: got %s workers, want %s", text, values, got, cmp.Or(want, derived))
+			}
+		}
+	}
+	const next = "Epoch 2/2\n196/196 - 45s - loss: 1\n"
+	for text, want := range map[string]string{
+		"World size: 2\n" + keras + "World size: 2\n" + next:              "2",
+		"Using 2 GPUs\n" + keras + next + "Using 4 GPUs\n" + keras:        "2; 4",
+		"Using 2 GPUs\n" + keras + "Using 2 GPUs\n" + next:                "2",
+		"Using 2 GPUs\n" + keras + next + "Using 2 GPUs\n" + keras + next: "2; 2",
+		keras + next + "Using 2 GPUs\n" + keras:                           "0; 2",
+	} {
+		parts, _ := read(t, strings.ReplaceAll(text, keras, strings.Replace(keras, "1/1", "1/2", 1)))
+		if got := workersOf(parts); got != want {
+			t.Errorf("%q: got %s workers, want %s", text, got, want)
+		}
+	}
+}
+
+// workersOf returns the workers that the evidence of each part states.
+func workersOf(parts []*record.Part) string {
+	var all []string
+	for _, p := range parts {
+		n := int64(p.Run.Info.Workers)
+		for _, e := range p.Evidence {
+			if e.Property == runs.PropertyWorkers && n == 0 {
+				n = e.Number
+			}
+		}
+		all = append(all, fmt.Sprint(n))
+	}
+	return strings.Join(all, "; ")
 }
 
 // TestCommand: a command states the workers and the settings of the run whose values follow. A

@@ -62,7 +62,7 @@ func DeepSpeed() logline.Format {
 // Megatron returns the format of Megatron-LM.
 func Megatron() logline.Format {
 	return logline.Format{Name: "Megatron-LM", Rules: []logline.Rule{
-		logline.WorkersRule(nil, "using world size: {workers}, data-parallel*"),
+		logline.WorkersRule(nil, "using world size: {workers}", "using world size: {workers}, data-parallel*"),
 		{Prefix: "iteration ", Read: readMegatronIteration},
 		{Prefix: "validation loss at ", Read: readMegatronValidation},
 	}}
