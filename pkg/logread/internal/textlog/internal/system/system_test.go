@@ -134,6 +134,7 @@ func TestDevices(t *testing.T) {
 	}
 	const next = "Epoch 2/2\n196/196 - 45s - loss: 1\n"
 	for text, want := range map[string]string{
+		"World size: 2\n" + keras + "World size: 4\n" + next:              "2; 4", // another number after values begins a run
 		"World size: 2\n" + keras + "World size: 2\n" + next:              "2",
 		"Using 2 GPUs\n" + keras + next + "Using 4 GPUs\n" + keras:        "2; 4",
 		"Using 2 GPUs\n" + keras + "Using 2 GPUs\n" + next:                "2",

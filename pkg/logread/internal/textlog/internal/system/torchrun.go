@@ -172,14 +172,17 @@ func ParseRankAndSize(m []byte) (rank, n int, rest []byte, ok bool) {
 }
 
 // setWorldSize sets the workers of the run, and the rank that wrote the line unless it is -1. After the
-// values of a run, the line may belong to the next run.
+// values of a run, another number begins a run; otherwise the line may belong to the next run.
 func setWorldSize(log *logline.Log, n, rank int) logline.Result {
 	if n < 1 || n > record.MaxWorkers {
 		return logline.Unknown
 	}
-	if log.Current.Closed || log.Current.HasValues() {
-		record.PutInMap(&log.Config, "world_size", any(float64(n)))
-		return logline.Idle
+	if r := log.Current; r.Closed || r.HasValues() {
+		if before := r.Run.Info.Workers; r.Closed || before == 0 || before == n || r.WorkersDerived {
+			record.PutInMap(&log.Config, "world_size", any(float64(n)))
+			return logline.Idle
+		}
+		log.BeginRun()
 	}
 	run := log.CountLine(logline.Command)
 	if before := run.Run.Info.Workers; before > 0 && before != n {
