@@ -347,6 +347,7 @@ epoch 2 loss 0.93 total 0:02:01
 epoch 3 loss 0.92 total 0:03:02
 `, []string{"epoch {epoch} loss {train_loss} total {elapsed_seconds}"}},
 		{"tasks of Slurm", "NumTasks = 4", []string{"NumTasks = {workers}"}},
+		{"visible devices", "cuda available: True, device_count: 8", nil},
 		{"tasks that are learned are no workers", `
 Options(num_tasks=3, world_size=2)
 Training on 5 tasks
