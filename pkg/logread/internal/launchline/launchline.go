@@ -30,7 +30,7 @@ type Launch struct {
 // ParseCommand returns what a command states. It may begin with assignments to environment variables.
 func ParseCommand(words []string) Launch {
 	visible := "" // devices
-	for len(words) > 0 && (isAssignment(words[0]) || slices.Contains([]string{"exec", "nohup", "time", "env"}, words[0])) {
+	for len(words) > 0 && (PrecedesProgram(words[0]) || words[0] == "time") {
 		if text, ok := strings.CutPrefix(words[0], "CUDA_VISIBLE_DEVICES="); ok {
 			visible = text
 		}
@@ -172,6 +172,12 @@ func ProgramOptions(words []string) map[string]string {
 func isAssignment(word string) bool {
 	name, _, ok := strings.Cut(word, "=")
 	return ok && name != "" && strings.Trim(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789abcdefghijklmnopqrstuvwxyz") == ""
+}
+
+// PrecedesProgram reports whether a command that begins with the word continues with the program or with
+// another such word: an assignment to an environment variable, or env, exec or nohup.
+func PrecedesProgram(word string) bool {
+	return word == "env" || word == "exec" || word == "nohup" || isAssignment(word)
 }
 
 func isProgram(word string) bool {

@@ -14,7 +14,7 @@ import (
 // Command returns the format of commands that start a training, and of lines with its workers.
 func Command() logline.Format {
 	return logline.Format{Name: "command", Rules: append(append(worldSizeAndRankRules(), deviceRules()...),
-		logline.Rule{First: "rusp+$mhtdaC", Read: readCommand},
+		logline.Rule{First: "rusp+$mhtdaCON", Read: readCommand},
 	)}
 }
 
@@ -29,15 +29,20 @@ func Slurm() logline.Format {
 //
 //	srun -n 4 python train.py
 //	+ python ResNet50.py --epochs 5 --batch_size 256 --n_gpus 1
+//	+ OMP_NUM_THREADS=4 torchrun --nproc_per_node=2 train.py
+//	+ export CUDA_VISIBLE_DEVICES=0,1
 //
 // It begins a new run if the current one already has values.
 func readCommand(log *logline.Log, m []byte) logline.Result {
+	shown := m[0] == '+' || m[0] == '$' // by the shell
 	m = bytes.TrimLeft(m, "+$ ")
-	program := m
-	if bytes.HasPrefix(m, []byte("CUDA_VISIBLE_DEVICES=")) {
-		_, program, _ = bytes.Cut(m, []byte(" "))
+	if list, ok := bytes.CutPrefix(bytes.TrimPrefix(m, []byte("export ")), []byte("CUDA_VISIBLE_DEVICES=")); ok && shown && bytes.IndexByte(list, ' ') < 0 {
+		return log.SetDevices(record.CountDevices(string(list)), true)
 	}
-	first, _, _ := bytes.Cut(program, []byte(" "))
+	first, program, _ := bytes.Cut(m, []byte(" "))
+	for launchline.PrecedesProgram(string(first)) {
+		first, program, _ = bytes.Cut(program, []byte(" "))
+	}
 	if i := bytes.LastIndexByte(first, '/'); i >= 0 {
 		first = first[i+1:]
 	}

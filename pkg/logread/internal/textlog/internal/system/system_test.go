@@ -171,6 +171,12 @@ func TestCommand(t *testing.T) {
 		{torchrun + keras, "4 lr 0.5 batch_size 64"},
 		{torchrun + keras + "srun -n 2 python train.py\n" + keras, "4 lr 0.5 batch_size 64; 2 lr <nil> batch_size <nil>"},
 		{"srun -n 2 python train.py --lr 0.25\npython train.py --lr 0.5\n" + keras, "2 lr 0.25 batch_size <nil>"}, // what srun starts
+		{"+ OMP_NUM_THREADS=4 torchrun --nproc_per_node=2 a.py\n" + keras + "+ OMP_NUM_THREADS=4 torchrun --nproc_per_node=4 a.py\n" + keras, "2 lr <nil> batch_size <nil>; 4 lr <nil> batch_size <nil>"},
+		{"NCCL_DEBUG=INFO CUDA_VISIBLE_DEVICES=0,1 python a.py --lr 0.5\n" + keras, "2 lr 0.5 batch_size <nil>"},
+		{"+ env A=1 nohup python a.py --gpus 2\n" + keras, "2 lr <nil> batch_size <nil>"},
+		{"+ CUDA_VISIBLE_DEVICES=0,1\n+ python a.py\n" + keras, "2 lr <nil> batch_size <nil>"},
+		{"+ export CUDA_VISIBLE_DEVICES=3\n+ CUDA_VISIBLE_DEVICES=3\n+ python a.py\n" + keras + "+ CUDA_VISIBLE_DEVICES=0,1\n+ python a.py\n" + keras, "1 lr <nil> batch_size <nil>; 2 lr <nil> batch_size <nil>"},
+		{"NOTE=5 is no command of a.py\n" + keras, "0 lr <nil> batch_size <nil>"},
 		{"python train.py: cannot open file\n" + keras, "0 lr <nil> batch_size <nil>"},
 		{"python is fine\n" + keras, "0 lr <nil> batch_size <nil>"},
 	} {
