@@ -135,11 +135,32 @@ func (r *Run) HasValues() bool {
 	return len(r.Epochs.All)+len(r.BarEpochs.All)+len(r.Trials)+len(r.Curves.All)+len(r.IterationRates) > 0
 }
 
-// AddConfig adds settings to the run's configuration.
+// AddConfig adds settings to the run's configuration, unless it has them.
 func (log *Log) AddConfig(c map[string]any) {
 	for key, v := range c {
-		record.SetConfigValue(&log.Current.Run.Info, key, v)
+		if _, known := log.Current.Run.Info.Config[key]; !known {
+			log.AddSetting(key, v)
+		}
 	}
+}
+
+// AddHeaderSetting adds a setting that a program prints before the values of a run. After its values, the
+// setting belongs to the next run.
+func (log *Log) AddHeaderSetting(key, text string) Result {
+	v := ParseNumberOrText([]byte(text))
+	switch strings.ToLower(text) {
+	case "true", "enabled", "on":
+		v = true
+	case "false", "disabled", "off", "none":
+		v = false
+	}
+	if log.Current.Closed || log.Current.HasValues() {
+		record.PutInMap(&log.Config, key, v)
+		return Idle
+	}
+	log.BeginHeader()
+	log.AddConfig(map[string]any{key: v})
+	return Used
 }
 
 // AddSetting adds one setting to the run's configuration.

@@ -3,6 +3,9 @@ package system
 import (
 	"bytes"
 	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 
 	"lockstep/pkg/logread/internal/launchline"
@@ -13,9 +16,9 @@ import (
 
 // Command returns the format of commands that start a training, and of lines with its workers.
 func Command() logline.Format {
-	return logline.Format{Name: "command", Rules: append(append(worldSizeAndRankRules(), deviceRules()...),
-		logline.Rule{First: "rusp+$mhtdaCON", Read: readCommand},
-	)}
+	return logline.Format{Name: "command", Rules: slices.Concat(worldSizeAndRankRules(), headerRules(), []logline.Rule{
+		{First: "rusp+$mhtdaCON", Read: readCommand},
+	})}
 }
 
 // Slurm returns the format of Slurm's messages about a job.
@@ -100,6 +103,57 @@ func applyCommand(log *logline.Log, words []string, text []byte) {
 	for name, v := range launchline.CommandSettings(words) {
 		log.AddSetting(name, v)
 	}
+}
+
+// Many programs print, before their values, their devices, which may be those of one node or those that they
+// could use, and the precision and mode, in which runs that are no repeats differ:
+//
+//	Let's use 2 GPUs!
+//	num_gpus: 2
+//	Selected GPUs: 0,3
+//	INFO:tensorflow:Using MirroredStrategy with devices ('/job:localhost/replica:0/task:0/device:GPU:0', …)
+//	fp16 ............ True
+//	AMP not enabled. Training in float32.
+//	Using 16bit Automatic Mixed Precision (AMP)
+
+// headerRules returns the rules for such lines: beginnings of lines, and a pattern of the rest with the value.
+func headerRules() (rules []logline.Rule) {
+	add := func(rest string, use func(log *logline.Log, value string) logline.Result, prefixes ...string) {
+		pattern := regexp.MustCompile(rest)
+		for _, prefix := range prefixes {
+			rules = append(rules, logline.Rule{Prefix: prefix, Read: func(log *logline.Log, m []byte) logline.Result {
+				if found := pattern.FindSubmatch(m[len(prefix):]); found != nil {
+					return use(log, string(found[1]))
+				}
+				return logline.Unknown
+			}})
+		}
+	}
+	count := func(log *logline.Log, value string) logline.Result {
+		n, _ := strconv.Atoi(value)
+		return log.SetDevices(n, false)
+	}
+	list := func(log *logline.Log, value string) logline.Result {
+		return log.SetDevices(record.CountDevices(value), true)
+	}
+	counts := []string{"num_gpus", "n_gpus", "gpus", "GPUs", "Total GPUs", "GPUs used", "nproc_per_node"}
+	add(`^(\d+) (?:GPUs?|GPU\(s\)|gpus|devices)(?:$|[!.,;:]| [^p])`, count, // not "per node"
+		"Let's use ", "=> using ", "Using ", "using ", "Training on ", "Running on ", "Multi-GPU training with ")
+	add(`^ ?[:=] *(\d+)(?:$|[,;] *\D)`, count, counts...)
+	add(`^ ?[:=] *(\[?\d+(?:, ?\d+)+\]?)$`, list, append(counts, "gpu_ids", "Selected GPUs", "Using GPUs", "Using devices", "CUDA_VISIBLE_DEVICES")...)
+	add(`(.*)`, func(log *logline.Log, value string) logline.Result {
+		return log.SetDevices(strings.Count(value, "device:"), true)
+	},
+		"INFO:tensorflow:Using MirroredStrategy with devices (")
+	setting := func(key string) func(*logline.Log, string) logline.Result {
+		return func(log *logline.Log, value string) logline.Result { return log.AddHeaderSetting(key, value) }
+	}
+	for _, key := range []string{"precision", "mixed_precision", "dtype", "fp16", "bf16", "amp", "mode", "XLA", "torch.compile"} {
+		add(`^ ?(?:[:=]|\.{3,}) *'?(?:torch\.)?([A-Za-z][\w-]{0,19})'?$`, setting(key), key)
+	}
+	add(`^ (?:torch\.)?(mixed precision|\w*(?:float|fp|bf)\d+|\d+bit)(?:\.?$| .*Precision \(AMP\)$)`, setting("precision"),
+		"AMP not enabled. Training in", "Using native Torch AMP. Training in", "Using NVIDIA APEX AMP. Training in", "Running in", "Using")
+	return rules
 }
 
 // readSlurmCancel reads the line that Slurm prints when it cancels a job.

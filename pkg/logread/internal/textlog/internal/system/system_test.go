@@ -148,6 +148,45 @@ func TestDevices(t *testing.T) {
 	}
 }
 
+// TestHeaderSettings: lines before the values state the mode and the precision; later ones belong to the
+// next run.
+func TestHeaderSettings(t *testing.T) {
+	for text, want := range map[string]string{
+		"precision: fp16\n":                                           "map[precision:fp16]",
+		"dtype: torch.bfloat16\n":                                     "map[dtype:bfloat16]",
+		"mode: inference\nXLA: enabled\n":                             "map[XLA:true mode:inference]",
+		"mode: train\nmode: eval\n":                                   "map[mode:train]", // the first counts
+		"torch.compile: disabled\nfp16 ............ True\n":           "map[fp16:true torch.compile:false]",
+		"AMP not enabled. Training in torch.float32.\n":               "map[precision:float32]",
+		"AMP not enabled. Training in float32.\n":                     "map[precision:float32]",
+		"Using native Torch AMP. Training in mixed precision.\n":      "map[precision:mixed precision]",
+		"Using 16bit native Automatic Mixed Precision (AMP)\n":        "map[precision:16bit]",
+		"Using bfloat16 Automatic Mixed Precision (AMP)\n":            "map[precision:bfloat16]",
+		"Running in fp32\n":                                           "map[precision:fp32]",
+		"precision: 0.85\nmode switched to eval\nUsing 16bit files\n": "map[]",
+		keras + "precision: fp16\n":                                   "map[precision:fp16]", // no run follows
+	} {
+		parts, _ := read(t, text+keras)
+		if got := fmt.Sprint(parts[0].Run.Info.Config); got != want {
+			t.Errorf("%q: got %s, want %s", text, got, want)
+		}
+	}
+	next := strings.Replace(keras, "1/1", "2/2", 1)
+	for text, want := range map[string]string{
+		"mode: train\n" + keras + "mode: eval\n" + next:   "map[epochs:2 mode:train]",
+		"amp: on\n" + keras + next + "amp: off\n" + keras: "map[amp:true epochs:2] map[amp:false epochs:2]",
+	} {
+		parts, _ := read(t, strings.ReplaceAll(text, "1/1", "1/2"))
+		var got []string
+		for _, p := range parts {
+			got = append(got, fmt.Sprint(p.Run.Info.Config))
+		}
+		if configs := strings.Join(got, " "); configs != want {
+			t.Errorf("%q: got %s, want %s", text, configs, want)
+		}
+	}
+}
+
 // workersOf returns the workers that the evidence of each part states.
 func workersOf(parts []*record.Part) string {
 	var all []string

@@ -118,9 +118,7 @@ func worldSizeAndRankRules() []logline.Rule {
 		"World size", "world size", "World Size", "world_size", "WORLD_SIZE", "Number of replicas", "Number of replicas in sync", "Number of devices",
 		"Number of processes", "Number of ranks", "Num processes", "Horovod size", "hvd.size()",
 	} {
-		rules = append(rules, logline.Rule{Prefix: name, EndsWithValue: true, Read: func(log *logline.Log, m []byte) logline.Result {
-			return setWorldSize(log, parseCountAfterKey(m[len(name):]), -1)
-		}})
+		rules = append(rules, logline.Rule{Prefix: name, Read: func(log *logline.Log, m []byte) logline.Result { return readWorldSize(log, m[len(name):]) }, EndsWithValue: true})
 	}
 	for _, prefix := range rankPrefixes {
 		rules = append(rules, logline.Rule{Prefix: prefix, Read: readRankLine})
@@ -128,19 +126,19 @@ func worldSizeAndRankRules() []logline.Rule {
 	return rules
 }
 
-// parseCountAfterKey parses the rest of a line after the words for the number of workers or devices, such
-// as ": 8". Text after the number must be separated by a comma or a semicolon. n is 0 for other lines.
-func parseCountAfterKey(rest []byte) (n int) {
+// readWorldSize reads the rest of a line after the words for the number of workers, such as ": 8".
+// Text after the number must be separated by a comma or a semicolon.
+func readWorldSize(log *logline.Log, rest []byte) logline.Result {
 	c := scan.Cursor{Rest: rest}
 	c.SkipBlanks()
 	if separated := c.Accept(":") || c.Accept("=") || c.Accept("is "); !separated && len(c.Rest) == len(rest) {
-		return 0
+		return logline.Unknown
 	}
-	n = c.SkipBlanks().ReadInteger()
+	n := c.SkipBlanks().ReadInteger()
 	if c.Failed || len(c.Rest) > 0 && bytes.IndexByte([]byte(",;"), c.Rest[0]) < 0 {
-		return 0
+		return logline.Unknown
 	}
-	return n
+	return setWorldSize(log, n, -1)
 }
 
 var rankPrefixes = []string{"Rank ", "rank ", "[Rank ", "[rank "}
@@ -193,55 +191,4 @@ func setWorldSize(log *logline.Log, n, rank int) logline.Result {
 		run.AddRank(rank)
 	}
 	return logline.Used
-}
-
-// Other lines state the devices of a program, which may be those of one node or those that it could use:
-//
-//	Let's use 2 GPUs!
-//	num_gpus: 2
-//	Selected GPUs: 0,3
-//	INFO:tensorflow:Using MirroredStrategy with devices ('/job:localhost/replica:0/task:0/device:GPU:0', …)
-
-func deviceRules() (rules []logline.Rule) {
-	add := func(prefix string, parse func(rest []byte) (n int, listed bool)) {
-		rules = append(rules, logline.Rule{Prefix: prefix, EndsWithValue: true, Read: func(log *logline.Log, m []byte) logline.Result {
-			n, listed := parse(m[len(prefix):])
-			return log.SetDevices(n, listed)
-		}})
-	}
-	for _, verb := range []string{"Let's use ", "=> using ", "Using ", "using ", "Training on ", "Running on ", "Multi-GPU training with "} {
-		add(verb, parseDevicesInWords)
-	}
-	for _, key := range []string{"num_gpus", "n_gpus", "gpus", "GPUs", "Total GPUs", "GPUs used", "nproc_per_node"} {
-		add(key, parseDevices)
-	}
-	for _, key := range []string{"gpu_ids", "Selected GPUs", "Using GPUs", "Using devices", "CUDA_VISIBLE_DEVICES"} {
-		add(key, func(rest []byte) (int, bool) {
-			if n, listed := parseDevices(rest); listed {
-				return n, true
-			}
-			return 0, false // a single number is that of a device
-		})
-	}
-	add("INFO:tensorflow:Using MirroredStrategy with devices (", func(rest []byte) (int, bool) { return bytes.Count(rest, []byte("device:")), true })
-	return rules
-}
-
-// parseDevices parses the rest of a line after a key: a list of devices or their number.
-func parseDevices(rest []byte) (n int, listed bool) {
-	if n = record.CountDevices(strings.TrimLeft(string(rest), " :=")); n > 1 {
-		return n, true
-	}
-	return parseCountAfterKey(rest), false
-}
-
-// parseDevicesInWords parses the rest of a line such as "Using 2 GPUs". n is 0 for other lines.
-func parseDevicesInWords(rest []byte) (n int, listed bool) {
-	c := scan.Cursor{Rest: rest}
-	n = c.ReadInteger()
-	if c.Failed || !slices.ContainsFunc([]string{" GPUs", " GPU(s)", " GPU", " gpus", " devices"}, c.Accept) ||
-		len(c.Rest) > 0 && (scan.IsLetter(c.Rest[0]) || c.Rest[0] == '-') || bytes.Contains(c.Rest, []byte("per ")) {
-		return 0, false
-	}
-	return n, false
 }
