@@ -80,6 +80,10 @@ loss: 0 7, 600 6.1, 625 6, 1225 5
 lr: 0 0.1, 600 0.1, 625 0.05, 1225 0.05
 max mem: 0 5000, 600 5100, 625 5100, 1225 5100
 time: 0 2, 600 0.25, 625 1, 1225 0.24
+epochs 2
+lr 0.1
+model resnet50
+world_size 2
 `},
 		"timm.log": {`timm: 4 workers, batch 0, 0; 0 samples per epoch
 epoch 1 line 5: seconds 62.5 samples_per_second 2048 train_loss 6.8 val_loss 6.4 lr 1e-05 val_accuracy 0.0075
@@ -354,7 +358,7 @@ func TestLinesOfOtherPrograms(t *testing.T) {
 		"step 5: done", "iter 5: loss 3", "steps: 5 loss: 3", "iteration 5/10 | loss: 3 |", "GPU available: yes",
 		"Training with a single process", "Training done, total 5 epochs", "100%|██████████| 5/5 [00:01<00:00, 4.00it/s]",
 		"Epoch 1:  50%|█████     | 5/10 [00:01<00:01, 4.00it/s]", "Sanity Checking: 100%|██████████| 2/2 [00:00<00:00, 4.00it/s]",
-		"Model:       resnet50", "Batch size:  256 global", "64 per device", "Namespace(world_size=8)", "10\timages: 5",
+		"Model:       resnet50", "Batch size:  256 global", "64 per device", "Namespace(width=8)", "Namespace(lr=0.1", "10\timages: 5",
 		"Num examples = 50", "Pseudo dice [0.5]", "using world size of 8", "step=5, lr=1",
 	} {
 		parts, report := recordtest.ReadAndCheckFormat(t, Format(), "run.log", []byte(line+"\n"))

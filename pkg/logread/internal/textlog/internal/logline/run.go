@@ -2,6 +2,7 @@ package logline
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -145,7 +146,7 @@ func (log *Log) AddConfig(c map[string]any) {
 }
 
 // AddHeaderSetting adds a setting that a program prints before the values of a run. After its values, the
-// setting belongs to the next run.
+// setting belongs to the next run, which another learning rate, for example, begins.
 func (log *Log) AddHeaderSetting(key, text string) Result {
 	v := ParseNumberOrText([]byte(text))
 	switch strings.ToLower(text) {
@@ -155,8 +156,10 @@ func (log *Log) AddHeaderSetting(key, text string) Result {
 		v = false
 	}
 	if log.Current.Closed || log.Current.HasValues() {
-		record.PutInMap(&log.Config, key, v)
-		return Idle
+		before, known := log.Current.Run.Info.Config[key]
+		if record.PutInMap(&log.Config, key, v); !known || before == v || !slices.Contains([]string{"lr", "learning_rate", "epochs", "arch", "model"}, key) {
+			return Idle
+		}
 	}
 	log.BeginHeader()
 	log.AddConfig(map[string]any{key: v})

@@ -152,19 +152,23 @@ func TestDevices(t *testing.T) {
 // next run.
 func TestHeaderSettings(t *testing.T) {
 	for text, want := range map[string]string{
-		"precision: fp16\n":                                           "map[precision:fp16]",
-		"dtype: torch.bfloat16\n":                                     "map[dtype:bfloat16]",
-		"mode: inference\nXLA: enabled\n":                             "map[XLA:true mode:inference]",
-		"mode: train\nmode: eval\n":                                   "map[mode:train]", // the first counts
-		"torch.compile: disabled\nfp16 ............ True\n":           "map[fp16:true torch.compile:false]",
-		"AMP not enabled. Training in torch.float32.\n":               "map[precision:float32]",
-		"AMP not enabled. Training in float32.\n":                     "map[precision:float32]",
-		"Using native Torch AMP. Training in mixed precision.\n":      "map[precision:mixed precision]",
-		"Using 16bit native Automatic Mixed Precision (AMP)\n":        "map[precision:16bit]",
-		"Using bfloat16 Automatic Mixed Precision (AMP)\n":            "map[precision:bfloat16]",
-		"Running in fp32\n":                                           "map[precision:fp32]",
-		"precision: 0.85\nmode switched to eval\nUsing 16bit files\n": "map[]",
-		keras + "precision: fp16\n":                                   "map[precision:fp16]", // no run follows
+		"precision: fp16\n":                                                   "map[precision:fp16]",
+		"dtype: torch.bfloat16\n":                                             "map[dtype:bfloat16]",
+		"mode: inference\nXLA: enabled\n":                                     "map[XLA:true mode:inference]",
+		"mode: train\nmode: eval\n":                                           "map[mode:train]", // the first counts
+		"torch.compile: disabled\nfp16 ............ True\n":                   "map[fp16:true torch.compile:false]",
+		"AMP not enabled. Training in torch.float32.\n":                       "map[precision:float32]",
+		"AMP not enabled. Training in float32.\n":                             "map[precision:float32]",
+		"Using native Torch AMP. Training in mixed precision.\n":              "map[precision:mixed precision]",
+		"Using 16bit native Automatic Mixed Precision (AMP)\n":                "map[precision:16bit]",
+		"Using bfloat16 Automatic Mixed Precision (AMP)\n":                    "map[precision:bfloat16]",
+		"Running in fp32\n":                                                   "map[precision:fp32]",
+		"precision: 0.85\nmode switched to eval\nUsing 16bit files\n":         "map[]",
+		keras + "precision: fp16\n":                                           "map[precision:fp16]", // no run follows
+		"Namespace(data='/d', lr=0.1, amp=True, seed=7, model='r', rank=3)\n": "map[amp:true lr:0.1 model:r seed:7]",
+		"Namespace(world_size=1, batch_size=8)\n":                             "map[batch_size:8]",
+		"Namespace(world_size=2, batch_size=8)\n":                             "map[batch_size:8 world_size:2]",
+		"Namespace(world_size=2, multiprocessing_distributed=True, lr=0.5)\n": "map[lr:0.5]",
 	} {
 		parts, _ := read(t, text+keras)
 		if got := fmt.Sprint(parts[0].Run.Info.Config); got != want {
@@ -173,8 +177,10 @@ func TestHeaderSettings(t *testing.T) {
 	}
 	next := strings.Replace(keras, "1/1", "2/2", 1)
 	for text, want := range map[string]string{
-		"mode: train\n" + keras + "mode: eval\n" + next:   "map[epochs:2 mode:train]",
-		"amp: on\n" + keras + next + "amp: off\n" + keras: "map[amp:true epochs:2] map[amp:false epochs:2]",
+		"Namespace(a=1, lr=0.1)\n" + keras + "Namespace(a=2, lr=0.5)\n" + next: "map[epochs:2 lr:0.1] map[epochs:2 lr:0.5]",
+		"Namespace(a=1, lr=0.1)\n" + keras + "Namespace(a=2, lr=0.1)\n" + next: "map[epochs:2 lr:0.1]",
+		"mode: train\n" + keras + "mode: eval\n" + next:                        "map[epochs:2 mode:train]",
+		"amp: on\n" + keras + next + "amp: off\n" + keras:                      "map[amp:true epochs:2] map[amp:false epochs:2]",
 	} {
 		parts, _ := read(t, strings.ReplaceAll(text, "1/1", "1/2"))
 		var got []string

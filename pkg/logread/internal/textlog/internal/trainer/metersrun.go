@@ -3,8 +3,8 @@ package trainer
 import (
 	"bytes"
 	"math"
+	"strconv"
 
-	"lockstep/pkg/logread/internal/progress"
 	"lockstep/pkg/logread/internal/record"
 	"lockstep/pkg/logread/internal/template"
 	"lockstep/pkg/logread/internal/textlog/internal/logline"
@@ -31,23 +31,33 @@ func addInitRank(log *logline.Log, v []template.Value) logline.Result {
 	return logline.Used
 }
 
-// readArgparseNamespace reads the settings in a printed argparse.Namespace. The settings of torchvision's
-// reference scripts are used.
-func readArgparseNamespace(log *logline.Log, m []byte) logline.Result {
-	if m[len(m)-1] != ')' || len(meterStateOf(log.Current).initRanks) == 0 || meterStateOf(log.Current).primary != nil {
+// readArgparseNamespace reads the settings in a printed argparse.Namespace that distinguish runs. In torchvision's
+// reference scripts, the batch size is that of a GPU. PyTorch's ImageNet example counts nodes as its world size
+// until it starts the processes of a node.
+func readArgparseNamespace(log *logline.Log, m []byte) (v logline.Result) {
+	if m[len(m)-1] != ')' {
 		return logline.Unknown
 	}
-	for name, v := range progress.NamedValues(m[len("Namespace("):len(m)-1], ", ") {
-		switch {
-		case string(name) == "world_size" && record.IsPlausibleCount(v):
-			log.Current.Run.Info.Workers = int(v)
-		case string(name) == "batch_size" && record.IsPlausibleCount(v): // images per GPU
-			log.Current.Run.Info.BatchPerWorker = int(v)
-		case string(name) == "seed" && v == math.Trunc(v) && math.Abs(v) < 1<<53:
-			log.Current.Run.Info.Seed, log.Current.SeedKnown = int64(v), true
+	isTorchvision := len(meterStateOf(log.Current).initRanks) > 0
+	for item := range bytes.SplitSeq(m[len("Namespace("):len(m)-1], []byte(", ")) {
+		name, value, _ := bytes.Cut(item, []byte("="))
+		switch text := string(bytes.Trim(value, "'")); string(name) {
+		case "world_size":
+			if !isTorchvision && (text == "1" || bytes.Contains(m, []byte("multiprocessing"))) {
+				continue
+			}
+			fallthrough
+		case "lr", "learning_rate", "epochs", "arch", "model", "seed", "amp", "precision", "dtype", "fp16", "bf16":
+			v = log.AddHeaderSetting(string(name), text)
+		case "batch_size":
+			if n, err := strconv.Atoi(text); err == nil && isTorchvision && record.IsPlausibleCount(float64(n)) && meterStateOf(log.Current).primary == nil {
+				log.Current.Run.Info.BatchPerWorker = n
+			} else {
+				v = log.AddHeaderSetting(string(name), text)
+			}
 		}
 	}
-	return logline.Used
+	return v
 }
 
 // finishMeters sets the number of workers, and the times of epochs if only mean step times are printed.
