@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -16,9 +15,7 @@ import (
 
 // Command returns the format of commands that start a training, and of lines with its workers.
 func Command() logline.Format {
-	return logline.Format{Name: "command", Rules: slices.Concat(worldSizeAndRankRules(), headerRules(), []logline.Rule{
-		{First: "rusp+$mhtdaCON", Read: readCommand},
-	})}
+	return logline.Format{Name: "command", Rules: append(headerRules(), logline.Rule{First: "rusp+$mhtdaCON", Read: readCommand})}
 }
 
 // Slurm returns the format of Slurm's messages about a job.
@@ -105,9 +102,11 @@ func applyCommand(log *logline.Log, words []string, text []byte) {
 	}
 }
 
-// Many programs print, before their values, their devices, which may be those of one node or those that they
-// could use, and the precision and mode, in which runs that are no repeats differ:
+// Many programs print, before their values, their workers, or their devices, which may be those of one node or
+// those that they could use, and the precision and mode, in which runs that are no repeats differ:
 //
+//	World size: 8
+//	Number of replicas in sync: 8
 //	Let's use 2 GPUs!
 //	num_gpus: 2
 //	Selected GPUs: 0,3
@@ -128,6 +127,14 @@ func headerRules() (rules []logline.Rule) {
 				return logline.Unknown
 			}})
 		}
+	}
+	add(`^(?: *(?:[:=]|is )| ) *(\d+)(?:$|[,;])`, func(log *logline.Log, value string) logline.Result {
+		n, _ := strconv.Atoi(value)
+		return setWorldSize(log, n, -1)
+	}, "World size", "world size", "World Size", "world_size", "WORLD_SIZE", "Number of replicas", "Number of replicas in sync", "Number of devices",
+		"Number of processes", "Number of ranks", "Num processes", "Horovod size", "hvd.size()")
+	for _, prefix := range rankPrefixes {
+		rules = append(rules, logline.Rule{Prefix: prefix, Read: readRankLine})
 	}
 	count := func(log *logline.Log, value string) logline.Result {
 		n, _ := strconv.Atoi(value)

@@ -101,45 +101,8 @@ func FinishRankFailure(log *logline.Log) {
 	log.In.Report.Records++
 }
 
-// Many programs print the number of their workers in words that belong to no framework:
-//
-//	World size: 8
-//	WORLD_SIZE=8
-//	world_size 8
-//	Number of replicas in sync: 8
-//	Rank 3 of 8
-//	[rank 3/8] starting
-//
-// Such a line alone is no log: it only adds to the run whose values follow.
-
-func worldSizeAndRankRules() []logline.Rule {
-	var rules []logline.Rule
-	for _, name := range []string{
-		"World size", "world size", "World Size", "world_size", "WORLD_SIZE", "Number of replicas", "Number of replicas in sync", "Number of devices",
-		"Number of processes", "Number of ranks", "Num processes", "Horovod size", "hvd.size()",
-	} {
-		rules = append(rules, logline.Rule{Prefix: name, Read: func(log *logline.Log, m []byte) logline.Result { return readWorldSize(log, m[len(name):]) }, EndsWithValue: true})
-	}
-	for _, prefix := range rankPrefixes {
-		rules = append(rules, logline.Rule{Prefix: prefix, Read: readRankLine})
-	}
-	return rules
-}
-
-// readWorldSize reads the rest of a line after the words for the number of workers, such as ": 8".
-// Text after the number must be separated by a comma or a semicolon.
-func readWorldSize(log *logline.Log, rest []byte) logline.Result {
-	c := scan.Cursor{Rest: rest}
-	c.SkipBlanks()
-	if separated := c.Accept(":") || c.Accept("=") || c.Accept("is "); !separated && len(c.Rest) == len(rest) {
-		return logline.Unknown
-	}
-	n := c.SkipBlanks().ReadInteger()
-	if c.Failed || len(c.Rest) > 0 && bytes.IndexByte([]byte(",;"), c.Rest[0]) < 0 {
-		return logline.Unknown
-	}
-	return setWorldSize(log, n, -1)
-}
+// The ranks of many programs print a line such as "Rank 3 of 8" or "[rank 3/8] starting". Such a line alone
+// is no log: it only adds to the run whose values follow.
 
 var rankPrefixes = []string{"Rank ", "rank ", "[Rank ", "[rank "}
 
