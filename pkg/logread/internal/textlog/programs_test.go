@@ -99,9 +99,11 @@ epoch 2 line 3: seconds 62.5 train_loss 0.31
 		"lightning.log": {`Lightning bars: 4 workers, batch 0, 0; 0 samples per epoch
 epoch 1 line 9: seconds 12.5 train_loss 0.3 val_loss 0.2
 epoch 2 line 9: seconds 11.3504 train_loss 0.1 val_loss 0.15
+mixed precision false
 `},
 		"lightning1.log": {`Lightning bars: 2 workers, batch 0, 0; 0 samples per epoch
 epoch 1 line 8: seconds 15.6205 train_loss 0.125 val_loss 0.14
+mixed precision false
 `},
 		"megatron.log": {`Megatron-LM: 16 workers, batch 0, 0; 0 samples per epoch
 consumed samples: 100 25600, 200 51200

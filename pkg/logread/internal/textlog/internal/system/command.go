@@ -158,8 +158,12 @@ func headerRules() (rules []logline.Rule) {
 	for _, key := range []string{"precision", "mixed_precision", "dtype", "fp16", "bf16", "amp", "mode", "XLA", "torch.compile"} {
 		add(`^ ?(?:[:=]|\.{3,}) *'?(?:torch\.)?([A-Za-z][\w-]{0,19})'?$`, setting(key), key)
 	}
-	add(`^ (?:torch\.)?(mixed precision|\w*(?:float|fp|bf)\d+|\d+bit)(?:\.?$| .*Precision \(AMP\)$)`, setting("precision"),
+	add(`^ (?:torch\.)?(mixed precision|\w*(?:float|fp|bf)\d+)\.?$`, setting("precision"),
 		"AMP not enabled. Training in", "Using native Torch AMP. Training in", "Using NVIDIA APEX AMP. Training in", "Running in", "Using")
+	add(`^(\w+)(?: native)? Automatic Mixed Precision \(AMP\)$`, func(log *logline.Log, value string) logline.Result { // Lightning; see package trainer
+		log.AddHeaderSetting("mixed precision", "on")
+		return log.AddHeaderSetting("precision", value)
+	}, "Using ")
 	return rules
 }
 

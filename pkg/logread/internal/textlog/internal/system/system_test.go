@@ -160,8 +160,8 @@ func TestHeaderSettings(t *testing.T) {
 		"AMP not enabled. Training in torch.float32.\n":                       "map[precision:float32]",
 		"AMP not enabled. Training in float32.\n":                             "map[precision:float32]",
 		"Using native Torch AMP. Training in mixed precision.\n":              "map[precision:mixed precision]",
-		"Using 16bit native Automatic Mixed Precision (AMP)\n":                "map[precision:16bit]",
-		"Using bfloat16 Automatic Mixed Precision (AMP)\n":                    "map[precision:bfloat16]",
+		"Using 16bit native Automatic Mixed Precision (AMP)\n":                "map[mixed precision:true precision:16bit]",
+		"Using bfloat16 Automatic Mixed Precision (AMP)\n":                    "map[mixed precision:true precision:bfloat16]",
 		"Running in fp32\n":                                                   "map[precision:fp32]",
 		"precision: 0.85\nmode switched to eval\nUsing 16bit files\n":         "map[]",
 		keras + "precision: fp16\n":                                           "map[precision:fp16]", // no run follows

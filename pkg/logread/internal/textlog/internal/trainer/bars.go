@@ -244,11 +244,13 @@ func lightningRules() []logline.Rule {
 	return rules
 }
 
-// readLightningDevices reads "GPU available:", which the first rank of each training prints.
+// readLightningDevices reads "GPU available:", which the first rank of each training prints, after a line about
+// mixed precision if it is used.
 func readLightningDevices(log *logline.Log, m []byte) logline.Result {
 	if !bytes.Contains(m, []byte(", used: ")) {
 		return logline.Unknown
 	}
 	barStateOf(log.BeginHeader()).lightning = true
+	log.AddConfig(map[string]any{"mixed precision": false})
 	return logline.Used
 }
