@@ -139,14 +139,20 @@ func CommandEvidence(words []string, detail string) (found []record.Evidence) {
 	return found
 }
 
-// ProgramOptions returns the options of the program that a command starts, such as --lr 0.1 or lr=0.1, and its
-// other words by position. An option without a value is "true".
+// ProgramOptions returns the options of the program that a command starts, such as --lr 0.1 or lr=0.1, its other
+// words by position, and the environment variables that the command sets, except the devices. An option without
+// a value is "true".
 func ProgramOptions(words []string) map[string]string {
 	found := map[string]string{}
 	others := 0
 	at := slices.IndexFunc(words, isProgram)
 	if at < 0 {
 		return found
+	}
+	for _, w := range words[:at] {
+		if name, value, _ := strings.Cut(w, "="); isAssignment(w) && name != "CUDA_VISIBLE_DEVICES" {
+			found[name] = value
+		}
 	}
 	words = slices.DeleteFunc(slices.Clone(words[at+1:]), func(w string) bool { return w == "" }) // as W&B may record
 	for i := 0; i < len(words); i++ {

@@ -54,8 +54,8 @@ func TestParse(t *testing.T) {
 
 // TestOptions checks the options of programs, also of those with empty words.
 func TestOptions(t *testing.T) {
-	got := ProgramOptions([]string{"python", "train.py", "", "--lr", "-0.1", "--amp", "--out=a", "data", "a.precision=16", "x.yaml", "", "|", "tee", "x"})
-	want := map[string]string{"lr": "-0.1", "amp": "true", "out": "a", "word 1": "data", "a.precision": "16", "word 2": "x.yaml"}
+	got := ProgramOptions([]string{"CUDA_VISIBLE_DEVICES=0", "TF_XLA_FLAGS=--a=2", "python", "train.py", "", "--lr", "-0.1", "--amp", "--out=a", "data", "a.precision=16", "x.yaml", "", "|", "tee", "x"})
+	want := map[string]string{"lr": "-0.1", "amp": "true", "out": "a", "word 1": "data", "a.precision": "16", "word 2": "x.yaml", "TF_XLA_FLAGS": "--a=2"}
 	if !maps.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
