@@ -9,6 +9,7 @@ import (
 
 	"lockstep/pkg/logread/internal/launchline"
 	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/scan"
 	"lockstep/pkg/logread/internal/textlog/internal/logline"
 	"lockstep/pkg/runs"
 )
@@ -106,7 +107,6 @@ func applyCommand(log *logline.Log, words []string, text []byte) {
 // those that they could use, and the precision and mode, in which runs that are no repeats differ:
 //
 //	World size: 8
-//	Number of replicas in sync: 8
 //	Let's use 2 GPUs!
 //	num_gpus: 2
 //	Selected GPUs: 0,3
@@ -115,20 +115,25 @@ func applyCommand(log *logline.Log, words []string, text []byte) {
 //	AMP not enabled. Training in float32.
 //	Using 16bit Automatic Mixed Precision (AMP)
 
-// headerRules returns the rules for such lines: beginnings of lines, and a pattern of the rest with the value.
+// headerRules returns the rules for such lines: beginnings of lines, the first bytes that may follow after blanks,
+// and a pattern of the rest with the value.
 func headerRules() (rules []logline.Rule) {
-	add := func(rest string, use func(log *logline.Log, value string) logline.Result, prefixes ...string) {
+	add := func(first, rest string, use func(log *logline.Log, value string) logline.Result, prefixes ...string) {
 		pattern := regexp.MustCompile(rest)
 		for _, prefix := range prefixes {
 			rules = append(rules, logline.Rule{Prefix: prefix, Read: func(log *logline.Log, m []byte) logline.Result {
-				if found := pattern.FindSubmatch(m[len(prefix):]); found != nil {
+				value := scan.SkipBlanks(m[len(prefix):])
+				if len(value) == 0 || strings.IndexByte(first, value[0]) < 0 {
+					return logline.Unknown
+				}
+				if found := pattern.FindSubmatch(value); found != nil {
 					return use(log, string(found[1]))
 				}
 				return logline.Unknown
 			}})
 		}
 	}
-	add(`^(?: *(?:[:=]|is )| ) *(\d+)(?:$|[,;])`, func(log *logline.Log, value string) logline.Result {
+	add(":=i0123456789", `^(?:(?:[:=]|is ) *)?(\d+)(?:$|[,;])`, func(log *logline.Log, value string) logline.Result {
 		n, _ := strconv.Atoi(value)
 		return setWorldSize(log, n, -1)
 	}, "World size", "world size", "World Size", "world_size", "WORLD_SIZE", "Number of replicas", "Number of replicas in sync", "Number of devices",
@@ -140,30 +145,29 @@ func headerRules() (rules []logline.Rule) {
 		n, _ := strconv.Atoi(value)
 		return log.SetDevices(n, false)
 	}
-	list := func(log *logline.Log, value string) logline.Result {
-		return log.SetDevices(record.CountDevices(value), true)
-	}
+	list := func(log *logline.Log, v string) logline.Result { return log.SetDevices(record.CountDevices(v), true) }
 	counts := []string{"num_gpus", "n_gpus", "gpus", "GPUs", "Total GPUs", "GPUs used", "nproc_per_node"}
-	add(`^(\d+) (?:GPUs?|GPU\(s\)|gpus|devices)(?:$|[!.,;:]| [^p])`, count, // not "per node"
+	add("0123456789", `^(\d+) (?:GPUs?|GPU\(s\)|gpus|devices)(?:$|[!.,;:]| [^p])`, count, // not "per node"
 		"Let's use ", "=> using ", "Using ", "using ", "Training on ", "Running on ", "Multi-GPU training with ")
-	add(`^ ?[:=] *(\d+)(?:$|[,;] *\D)`, count, counts...)
-	add(`^ ?[:=] *(\[?\d+(?:, ?\d+)+\]?)$`, list, append(counts, "gpu_ids", "Selected GPUs", "Using GPUs", "Using devices", "CUDA_VISIBLE_DEVICES")...)
-	add(`(.*)`, func(log *logline.Log, value string) logline.Result {
+	add(":=", `^[:=] *(\d+)(?:$|[,;] *\D)`, count, counts...)
+	add(":=", `^[:=] *(\[?\d+(?:, ?\d+)+\]?)$`, list, append(counts, "gpu_ids", "Selected GPUs", "Using GPUs", "Using devices", "CUDA_VISIBLE_DEVICES")...)
+	add("'", `(.*)`, func(log *logline.Log, value string) logline.Result {
 		return log.SetDevices(strings.Count(value, "device:"), true)
-	},
-		"INFO:tensorflow:Using MirroredStrategy with devices (")
+	}, "INFO:tensorflow:Using MirroredStrategy with devices (")
 	setting := func(key string) func(*logline.Log, string) logline.Result {
 		return func(log *logline.Log, value string) logline.Result { return log.AddHeaderSetting(key, value) }
 	}
 	for _, key := range []string{"precision", "mixed_precision", "dtype", "fp16", "bf16", "amp", "mode", "XLA", "torch.compile"} {
-		add(`^ ?(?:[:=]|\.{3,}) *'?(?:torch\.)?([A-Za-z][\w-]{0,19})'?$`, setting(key), key)
+		add(":=.", `^(?:[:=]|\.{3,}) *'?(?:torch\.)?([A-Za-z][\w-]{0,19})'?$`, setting(key), key)
 	}
-	add(`^ (?:torch\.)?(mixed precision|\w*(?:float|fp|bf)\d+)\.?$`, setting("precision"),
-		"AMP not enabled. Training in", "Using native Torch AMP. Training in", "Using NVIDIA APEX AMP. Training in", "Running in", "Using")
-	add(`^(\w+)(?: native)? Automatic Mixed Precision \(AMP\)$`, func(log *logline.Log, value string) logline.Result { // Lightning; see package trainer
-		log.AddHeaderSetting("mixed precision", "on")
-		return log.AddHeaderSetting("precision", value)
-	}, "Using ")
+	add("tmfb", `^(?:torch\.)?(mixed precision|b?float\d+|[fb][pf]\d+)\.?$`, setting("precision"),
+		"AMP not enabled. Training in", "Using native Torch AMP. Training in", "Using NVIDIA APEX AMP. Training in", "Running in")
+	for _, kind := range []string{"16bit", "bfloat16"} { // of Lightning; see package trainer
+		add("nA", `^.*Automatic Mixed Precision \(AMP\)()$`, func(log *logline.Log, _ string) logline.Result {
+			log.AddHeaderSetting("mixed precision", "on")
+			return log.AddHeaderSetting("precision", kind)
+		}, "Using "+kind)
+	}
 	return rules
 }
 
