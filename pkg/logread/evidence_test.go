@@ -172,3 +172,14 @@ func TestRenaming(t *testing.T) {
 		}
 	})
 }
+
+// Devices that a program prints may be those of one of several equal nodes. If not, they contradict the name.
+func TestDevicesContradictNames(t *testing.T) {
+	for name, want := range map[string]int{"x_4gpus.log": 1, "x_8gpus.log": 0, "x_16gpus.log": 0} {
+		r := readOne(t, name, "Number of GPUs: 8\n"+twoEpochs)
+		workers := 0
+		if _, err := fmt.Sscanf(name, "x_%dgpus.log", &workers); err != nil || r.Info.Workers != workers || len(r.Problems) != want {
+			t.Errorf("%s: %d workers, problems %v", name, r.Info.Workers, r.Problems)
+		}
+	}
+}

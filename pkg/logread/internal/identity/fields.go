@@ -139,8 +139,12 @@ func reportEvidence(p *record.Part, best record.Evidence) {
 		}
 		by := statement{e.Origin.Source, e.Number}
 		isCount := e.Property == runs.PropertyWorkers || e.Property == runs.PropertyNodes
-		if !isCount || e.Kind == record.AtLeast && e.Number < best.Number || e.Kind != record.Stated && e.Kind.IsStated() && best.Number%e.Number == 0 ||
-			e.Kind >= record.Derived || e.Origin.Source.Precedence() < best.Origin.Source.Precedence() || listed[by] {
+		contradicts := e.Kind != record.Derived && !(e.Kind == record.AtLeast && e.Number < best.Number) && !(e.Kind != record.Stated && e.Kind.IsStated() && best.Number%e.Number == 0) &&
+			e.Origin.Source.Precedence() >= best.Origin.Source.Precedence()
+		if e.Kind == record.Devices { // perhaps of one of several equal nodes
+			contradicts = best.Number%e.Number != 0
+		}
+		if !isCount || !contradicts || listed[by] {
 			continue
 		}
 		listed[by] = true
