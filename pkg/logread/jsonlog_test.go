@@ -162,3 +162,15 @@ func TestWandbFolder(t *testing.T) {
 		t.Errorf("got %d runs\n%v", len(logs.Runs), reports)
 	}
 }
+
+// The throughput that LLaMA-Factory writes is in tokens, whose number is beside it (its callbacks.py).
+func TestThroughputInTokens(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"current_steps": 5, "loss": 1.9, "epoch": 0.5, "throughput": 4001.0, "total_tokens": 60000}`: "tokens/s",
+		`{"current_steps": 5, "loss": 1.9, "epoch": 0.5, "throughput": 4001.0}`:                        "",
+	} {
+		if r := readOne(t, "x_2gpu.jsonl", text+"\n"); r.ThroughputUnit != want {
+			t.Errorf("%s: unit %q, want %q", text, r.ThroughputUnit, want)
+		}
+	}
+}

@@ -237,6 +237,9 @@ func (r *reader) finish() []*record.Part {
 		if run.kind == mmcvKind && run.offset > 0 {
 			r.in.Report.AddAssumptionOnce("steps count on over the epochs, each of which has as many as the last one that was logged")
 		}
+		if run.curves.First("total_tokens") != nil && run.curves.First("throughput") != nil { // as LLaMA-Factory logs
+			p.Run.ThroughputUnit = "tokens/s"
+		}
 		r.applySettings(p)
 		for _, c := range run.counts {
 			if n := int(c.value); c.name.fields[0].Name == fields.Nodes {
