@@ -88,8 +88,9 @@
 //	tf_cnn_benchmarks          none (curve total_loss)                    total images/sec      devices, or global /
 //	                                                                                            device batch
 //
-// Tables in Markdown pages, and JSON objects with the result of a run, are read as
-// tables. A log whose numbers go back is one run that was resumed, unless they start
+// Lines before the values such as "World size: 8", "Using 2 GPUs" and "precision: fp16"
+// state properties of the run. Tables in Markdown pages, and JSON objects with the result of
+// a run, are read as tables; a second table of a series is another series. A log whose numbers go back is one run that was resumed, unless they start
 // again; see the reports.
 //
 // Runs of one series with the same number of workers count as repeats. Those that
