@@ -141,6 +141,13 @@ func TestSeparate(t *testing.T) {
 			[]runs.Run{newRun("1.log", 2, command("python train.py --amp --lr 0.1")), newRun("2.log", 2, command("python train.py --lr 0.1"))},
 			[]string{"unet amp", "unet"},
 		},
+		"two batches of two kinds of scaling": {
+			[]runs.Run{
+				newRun("1.log", 1, command("python train.py --scaling strong --batch 8")), newRun("2.log", 1, command("python train.py --scaling weak --batch 8")),
+				newRun("3.log", 2, command("python train.py --scaling strong --batch 4")), newRun("4.log", 2, command("python train.py --scaling weak --batch 8")),
+			},
+			[]string{"unet strong", "unet weak", "unet strong", "unet weak"},
+		},
 		"a value of an option": {
 			[]runs.Run{newRun("1.log", 2, command("python train.py --precision bf16")), newRun("2.log", 2, command("python train.py --precision=fp32"))},
 			[]string{"unet bf16", "unet fp32"},

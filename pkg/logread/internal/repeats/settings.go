@@ -32,9 +32,11 @@ type Difference struct {
 	Words, InFolder bool
 }
 
-// Of returns the properties by which runs may differ, in order of precedence.
+// Of returns the properties by which runs may differ, in order of precedence. Words precede numbers: a batch may
+// depend on the number of workers in one way for --scaling strong and in another for --scaling weak.
 func Of(all []*runs.Run) []Difference {
-	return slices.Concat(findTextDifferences(all), findNumberDifferences(all), findSettingDifferences(all), findNameDifferences(all))
+	words, numbers := findSettingDifferences(all)
+	return slices.Concat(findTextDifferences(all), words, findNumberDifferences(all), numbers, findNameDifferences(all))
 }
 
 // IsRunFolder reports whether r is from a run folder. There, run.json identifies the run, so names
@@ -182,16 +184,18 @@ func samplesPerEpoch(r *runs.Run) float64 {
 }
 
 // findSettingDifferences compares the options in the runs' commands, where a missing option is a value
-// too, and other settings that are not measured values.
-func findSettingDifferences(all []*runs.Run) (found []Difference) {
+// too, and other settings that are not measured values. numbers are the differences of which all values are numbers.
+func findSettingDifferences(all []*runs.Run) (words, numbers []Difference) {
 	hasOptions, settings := make([]bool, len(all)), make([]map[string]string, len(all))
 	keys := map[string]bool{} // whether the setting is an option
+	mayRecord := false        // whether there may be measured values among the settings
 	for i, r := range all {
 		if IsRunFolder(r) {
 			continue
 		}
 		settings[i] = map[string]string{}
 		isRow := slices.Contains([]string{"CSV table", "results table", "W&B export", "Markdown page", "JSON results"}, r.Kind)
+		mayRecord = mayRecord || isRow || r.Kind == "JSON lines"
 		for key, v := range r.Info.Config {
 			text := fmt.Sprint(v)
 			switch v := v.(type) {
@@ -201,7 +205,7 @@ func findSettingDifferences(all []*runs.Run) (found []Difference) {
 			default:
 				continue
 			}
-			if text = distinguishingValue(key, text, isRow); text != "" && !isMeasured(key, text) {
+			if text = distinguishingValue(key, text, isRow); text != "" {
 				settings[i][key], keys[key] = text, keys[key] || false
 			}
 		}
@@ -210,6 +214,7 @@ func findSettingDifferences(all []*runs.Run) (found []Difference) {
 			settings[i][key], keys[key] = v, true
 		}
 	}
+	areNumbered := areNumberedRepeats(all)
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		base := key[strings.LastIndexByte(key, '/')+1:]
 		d := Difference{Name: base, Label: func(v string) string {
@@ -223,38 +228,61 @@ func findSettingDifferences(all []*runs.Run) (found []Difference) {
 			}
 			return v
 		}}
+		isNumber := true
 		for i := range all {
 			v := settings[i][key]
+			_, err := strconv.ParseFloat(cmp.Or(v, "0"), 64)
+			isNumber = isNumber && err == nil
 			if v == "" && keys[key] && hasOptions[i] {
 				v = "false"
 			}
 			d.Values = append(d.Values, v)
 		}
-		found = append(found, d)
+		switch {
+		case !isNumber:
+			words = append(words, d)
+		case keys[key] || !isMeasured(base, d.Values, mayRecord, areNumbered):
+			numbers = append(numbers, d)
+		}
 	}
-	return found
+	return words, numbers
 }
 
-// isMeasured reports whether a setting may be a measured number, such as one with many digits, or is compared by
-// another function.
-func isMeasured(name, value string) bool {
-	const mostDigits = 5
-	if _, err := strconv.ParseFloat(value, 64); err != nil || len(value) > mostDigits {
-		return err == nil
-	}
-	name = strings.ToLower(name[strings.LastIndexByte(name, '/')+1:])
-	if strings.Contains(name, "accum") || strings.HasPrefix(name, "max_tokens") {
-		return false
-	}
-	return slices.ContainsFunc(strings.FieldsFunc(name, func(r rune) bool { return r < 'a' || r > 'z' }), func(word string) bool {
-		switch word {
-		case "lr", "learning", "epoch", "epochs", "batch", "bs",
-			"world", "gpus", "gpu", "ngpus", "nodes", "node", "nnodes", "nranks", "device", "devices", "processes", "tasks", "proc", "nproc", "rate",
-			"seconds", "secs", "sec", "ms", "runtime", "elapsed", "duration", "hours", "minutes", "latency", "loss", "acc", "accuracy", "iou", "dice", "score", "error", "auc", "bleu", "metric", "mean", "avg", "average", "median", "std", "min", "throughput", "speed", "speedup", "efficiency", "samples", "images", "tokens", "flops", "flos", "mfu", "memory", "mem", "peak", "util", "utilization", "power", "watts", "energy", "joules", "temperature", "bandwidth", "gb", "mib", "gib", "best", "total", "last", "freq", "interval", "steps", "step", "iters", "iter", "iterations", "bw", "bytes", "cost", "ratio", "overhead", "value", "result", "results":
-			return true
+// areNumberedRepeats reports whether all runs have a seed or repeat number, which runs with equally many workers do not
+// share, but others do. Then nothing but the repeat need distinguish the runs.
+func areNumberedRepeats(all []*runs.Run) bool {
+	repeats, seeds := map[[2]int64]bool{}, map[int64]bool{}
+	for _, r := range all {
+		if _, known := r.Origins[runs.PropertySeed]; !known {
+			return false
 		}
-		return false
-	})
+		repeats[[2]int64{int64(r.Info.Workers), r.Info.Seed}], seeds[r.Info.Seed] = true, true
+	}
+	return len(repeats) == len(all) && len(seeds) < len(all)
+}
+
+// isMeasured reports whether numbers with a name, one per run or empty, may be measured, or are compared by another
+// function. If measured values may be recorded as settings, numbers with an unknown name are settings only if each
+// recurs in another run, and the runs are no numbered repeats.
+func isMeasured(name string, values []string, mayRecord, areNumbered bool) bool {
+	name = strings.ToLower(name)
+	isSetting := strings.HasPrefix(name, "max_tokens") || strings.Contains(name, "accum")
+	for _, word := range strings.FieldsFunc(name, func(r rune) bool { return r < 'a' || r > 'z' }) {
+		switch word {
+		case "lr", "learning", "epoch", "epochs", "batch", "bs", "world", "gpus", "gpu", "ngpus", "nodes", "node", "nnodes", "nranks", "device", "devices", "processes", "tasks", "proc", "nproc",
+			"seconds", "secs", "sec", "ms", "runtime", "elapsed", "mem", "memory", "gb", "samples", "steps", "step", "iters", "iter", "iterations", "best", "total", "last", "freq", "interval":
+			return !isSetting
+		case "size", "layers", "depth", "width", "dim", "hidden", "heads", "channels", "seq", "workers", "threads", "dropout", "warmup", "stage", "level":
+			isSetting = true
+		}
+	}
+	times := map[string]int{}
+	for _, v := range values {
+		times[v]++
+	}
+	delete(times, "")
+	isOnce := slices.Contains(slices.Collect(maps.Values(times)), 1)
+	return mayRecord && !isSetting && (areNumbered || isOnce)
 }
 
 // DistinguishingOptions returns the options of a command that may make two runs different, without those that are
