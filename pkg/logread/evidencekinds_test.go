@@ -14,6 +14,13 @@ func TestKindsOfEvidence(t *testing.T) {
 	tf := func(mode, global, devices string, rate int) string {
 		return fmt.Sprintf("TensorFlow:  1.15\nModel:       r50\nDataset:     x (synthetic)\nMode:        %s\nBatch size:  %s global\n             8 per device\nDevices:     [%s]\ntotal images/sec: %d.00\n", mode, global, devices, rate)
 	}
+	numbered := func(format string, first, last int) map[string]string {
+		files := map[string]string{}
+		for n := first; n <= last; n++ {
+			files[fmt.Sprintf(format, n)] = "world_size: 2\n" + keras
+		}
+		return files
+	}
 	for name, c := range map[string]struct {
 		files map[string]string
 		want  string // series and workers of each run, and throughput if it has one
@@ -41,13 +48,22 @@ func TestKindsOfEvidence(t *testing.T) {
 			"a-2gpu 2; a-4gpu 4",
 		},
 		// Numbers of repeats.
-		"trials in trials":      {map[string]string{"u/2gpus/trial_1/log.txt": keras, "u/2gpus/trial_2/log.txt": keras}, "u 2; u 2"},
-		"tries":                 {map[string]string{"try1/2gpus.log": keras, "try2/2gpus.log": keras}, "DIR 2; DIR 2"},
-		"attempts":              {map[string]string{"u_2gpus_attempt1.log": keras, "u_2gpus_attempt2.log": keras}, "u 2; u 2"},
-		"outputs":               {map[string]string{"u/2gpus/out1.log": keras, "u/2gpus/out2.log": keras}, "u 2; u 2"},
-		"results with letters":  {map[string]string{"s1/2gpus.log": keras, "s2/2gpus.log": keras}, "DIR 2; DIR 2"},
-		"models with letters":   {map[string]string{"r18/2gpus.log": keras, "r50/2gpus.log": keras}, "r18 2; r50 2"},
-		"numbers that are gaps": {map[string]string{"2gpus/out1.log": keras, "2gpus/out7.log": keras}, "DIR out1 2; DIR out7 2"},
+		"trials in trials":              {map[string]string{"u/2gpus/trial_1/log.txt": keras, "u/2gpus/trial_2/log.txt": keras}, "u 2; u 2"},
+		"tries":                         {map[string]string{"try1/2gpus.log": keras, "try2/2gpus.log": keras}, "DIR 2; DIR 2"},
+		"attempts":                      {map[string]string{"u_2gpus_attempt1.log": keras, "u_2gpus_attempt2.log": keras}, "u 2; u 2"},
+		"outputs":                       {map[string]string{"u/2gpus/out1.log": keras, "u/2gpus/out2.log": keras}, "u 2; u 2"},
+		"results with letters":          {map[string]string{"s1/2gpus.log": keras, "s2/2gpus.log": keras}, "DIR 2; DIR 2"},
+		"letters after a count":         {map[string]string{"u-1gpu-r1.log": keras, "u-1gpu-r2.log": keras, "u-2gpu-r1.log": keras, "u-2gpu-r2.log": keras}, "u 1; u 1; u 2; u 2"},
+		"seeds after a count":           {map[string]string{"u_2gpus_s0.log": keras, "u_2gpus_s1.log": keras}, "u 2; u 2"},
+		"settings after a count":        {map[string]string{"u_2gpus_r8.log": keras, "u_2gpus_r16.log": keras}, "u-r8 2; u-r16 2"},
+		"models after a count":          {map[string]string{"u_2gpus_r18.log": keras, "u_2gpus_r50.log": keras}, "u-r18 2; u-r50 2"},
+		"letters and two digits":        {numbered("r%d.log", 0, 10), strings.Repeat("DIR 2; ", 10) + "DIR 2"},
+		"letters and two digits in gap": {numbered("r%d.log", 9, 10), "DIR 2; r10 2"},
+		"a first run without a number":  {map[string]string{"u_2gpu.log": keras, "u_2gpu_2.log": keras, "u_2gpu_3.log": keras}, "u 2; u 2; u 2"},
+		"other numbers without a first": {map[string]string{"u_2gpu.log": keras, "u_2gpu_4.log": keras, "u_2gpu_5.log": keras}, "u 2; u 4 2; u 5 2"},
+		"numbers in parentheses":        {map[string]string{"u_2gpu.log": keras, "u_2gpu (1).log": keras, "u_2gpu (2).log": keras}, "u 2; u 2; u 2"},
+		"models with letters":           {map[string]string{"r18/2gpus.log": keras, "r50/2gpus.log": keras}, "r18 2; r50 2"},
+		"numbers that are gaps":         {map[string]string{"2gpus/out1.log": keras, "2gpus/out7.log": keras}, "DIR out1 2; DIR out7 2"},
 		"JSON logs with modes": {
 			map[string]string{"log1.jsonl": "{\"world_size\": 2, \"amp\": true}\n{\"epoch\": 1, \"loss\": 5}\n", "log2.jsonl": "{\"world_size\": 2, \"amp\": false}\n{\"epoch\": 1, \"loss\": 4}\n"},
 			"DIR amp 2; DIR 2",
@@ -163,6 +179,23 @@ func TestKindsOfEvidence(t *testing.T) {
 		}
 		if text := strings.Join(got, "; "); text != c.want {
 			t.Errorf("%s: got %s, want %s\n%s", name, text, c.want, logs.Reports)
+		}
+	}
+}
+
+// TestStudyOfFolders checks that folders of repeats and of hosts are of one study.
+func TestStudyOfFolders(t *testing.T) {
+	for _, format := range []string{"w_r%d/u-2gpu.log"} {
+		dir := filepath.Join(t.TempDir(), "DIR")
+		for n := range 3 {
+			write(t, dir, map[string]string{fmt.Sprintf(format, n): oneEpoch})
+		}
+		logs, err := Options{}.Read(t.Context(), dir)
+		check(t, err)
+		for _, r := range logs.Runs {
+			if r.Info.Study != "DIR" || r.Info.Series != "u" || len(logs.Runs) != 3 {
+				t.Errorf("%s: got study %q and series %q of %d runs", r.File, r.Info.Study, r.Info.Series, len(logs.Runs))
+			}
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"lockstep/pkg/logread/internal/pattern"
 	"lockstep/pkg/logread/internal/programfile"
 	"lockstep/pkg/logread/internal/record"
+	"lockstep/pkg/logread/internal/repeats"
 	"lockstep/pkg/logread/internal/trace"
 	"lockstep/pkg/runs"
 )
@@ -145,7 +147,8 @@ func (d *Resolver) decideProperties(p *record.Part) {
 
 // dropKnownNumbers corrects series and studies that were guessed from paths, such as those of fast1.log, fast2.log and
 // fast4.log. In paths that differ only in numbers, it leaves out a number that is the number of workers, of nodes, or
-// the seed of each run, if these differ.
+// the seed of each run, if these differ, and the r or s and the number at the end of names such as unet-2gpu-r1 and
+// unet-2gpu-r2, if the numbers count from 0 or 1.
 func dropKnownNumbers(parts []*record.Part) {
 	type path struct {
 		part   *record.Part
@@ -164,17 +167,24 @@ func dropKnownNumbers(parts []*record.Part) {
 	for _, paths := range siblings {
 		for k := range paths[0].places {
 			found := map[string]bool{}
+			var counted []int
 			isProperty := [3]bool{true, true, true}
 			for _, x := range paths {
 				number := x.text[x.places[k][0]:x.places[k][1]]
 				found[number] = true
+				n, _ := strconv.Atoi(number) // digits
+				counted = append(counted, n)
 				for j, v := range []int64{int64(x.part.Run.Info.Workers), int64(x.part.Run.Info.Nodes), x.part.Run.Info.Seed} {
 					isProperty[j] = isProperty[j] && number == strconv.FormatInt(v, 10)
 				}
 			}
+			before := 0 // the letters that are left out
+			if at := paths[0].places[k]; repeats.CountFromStart(counted) && namedRepeat.MatchString(paths[0].text[at[0]-min(at[0], 2):]) {
+				before = 1
+			}
 			for _, x := range paths {
-				if len(found) > 1 && isProperty != [3]bool{} {
-					copy(x.masked[x.places[k][0]:], strings.Repeat("#", x.places[k][1]-x.places[k][0]))
+				if at := x.places[k]; len(found) > 1 && (isProperty != [3]bool{} || before > 0) {
+					copy(x.masked[at[0]-before:], strings.Repeat("#", at[1]-at[0]+before))
 				}
 			}
 		}
@@ -185,6 +195,9 @@ func dropKnownNumbers(parts []*record.Part) {
 		}
 	}
 }
+
+// namedRepeat matches the number of a repeat at the end of a name, from the separator before it.
+var namedRepeat = regexp.MustCompile(`(?i)^[-_./ ][rs][0-9]{1,2}(?:[./]|$)`)
 
 // setNamesFromPath sets the series and the study of p that were guessed from its path by another form of the path.
 func setNamesFromPath(p *record.Part, path names.Path) {

@@ -44,7 +44,7 @@ type parser struct {
 // Parse parses the name of a folder, or of a file without its extensions.
 func Parse(name string) Fields { return parseWithout(name, name) }
 
-// parseWithout is like Parse, but Rest also has no numbers whose digits are # in masked, which otherwise equals name.
+// parseWithout is like Parse, but Rest also has no words and numbers that are # in masked, which otherwise equals name.
 func parseWithout(name, masked string) Fields {
 	p := &parser{name: name, fields: Fields{Seed: -1, Number: -1, Rest: name}}
 	if !strings.ContainsAny(name, "0123456789") {
@@ -56,7 +56,7 @@ func parseWithout(name, masked string) Fields {
 		if t.number && !t.consumed && p.isStandaloneNumber(i) && !p.isPartOfDate(i) {
 			p.readNumber(i)
 		}
-		t.consumed = t.consumed || t.number && masked[t.at] == '#'
+		t.consumed = t.consumed || masked[t.at] == '#' && name[t.at] != '#'
 	}
 	p.fields.Rest = p.maskedName()
 	return p.fields

@@ -226,7 +226,7 @@ func isMeaningless(word string) bool {
 	return false
 }
 
-func isSeparator(r rune) bool { return strings.ContainsRune("-_. =", r) }
+func isSeparator(r rune) bool { return strings.ContainsRune("-_. =()", r) }
 
 // meaningfulText returns the name without the numbers of workers, nodes, ranks, repeats and jobs, or "" if
 // only words such as "logs" are left.

@@ -110,11 +110,12 @@ func commonPrefixLength(paths [][]string) int {
 }
 
 // isRunNumbering reports whether the numbers with the key are seeds or jobs of the runs, or count the
-// runs from 0 or 1.
+// runs from 0 or 1. The first run may have no number: the first of unet and unet_2, or of unet and "unet (1)".
 func isRunNumbering(all []*runs.Run, key string, labels [][]names.NameLabel) bool {
 	var found []int
-	isSeed, isJob, mayCount := true, true, true
+	isSeed, isJob, mayCount, isMissing := true, true, true, false
 	for i, r := range all {
+		isMissing = isMissing || labels[i] != nil && !slices.ContainsFunc(labels[i], func(l names.NameLabel) bool { return l.Key == key })
 		for _, l := range labels[i] {
 			if l.Key != key {
 				continue
@@ -129,12 +130,17 @@ func isRunNumbering(all []*runs.Run, key string, labels [][]names.NameLabel) boo
 			isJob = isJob && r.Info.JobIDs[record.SlurmJobKey] == l.Number
 		}
 	}
-	slices.Sort(found)
-	found = slices.Compact(found)
-	if len(found) == 0 || isSeed || isJob {
-		return true
+	if isMissing && len(found) > 0 {
+		found = append(found, slices.Min(found)-1)
 	}
-	return mayCount && found[0] <= 1 && found[len(found)-1]-found[0] == len(found)-1
+	return len(found) == 0 || isSeed || isJob || mayCount && CountFromStart(found)
+}
+
+// CountFromStart reports whether numbers count from 0 or 1, without a gap.
+func CountFromStart(numbers []int) bool {
+	slices.Sort(numbers)
+	numbers = slices.Compact(numbers)
+	return len(numbers) > 0 && numbers[0] <= 1 && numbers[len(numbers)-1]-numbers[0] == len(numbers)-1
 }
 
 // CommonPattern returns a pattern of file names (see logread.ParsePattern) that matches the files
