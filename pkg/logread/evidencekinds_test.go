@@ -61,6 +61,7 @@ func TestKindsOfEvidence(t *testing.T) {
 		"letters and two digits in gap": {numbered("r%d.log", 9, 10), "DIR 2; r10 2"},
 		"a first run without a number":  {map[string]string{"u_2gpu.log": keras, "u_2gpu_2.log": keras, "u_2gpu_3.log": keras}, "u 2; u 2; u 2"},
 		"other numbers without a first": {map[string]string{"u_2gpu.log": keras, "u_2gpu_4.log": keras, "u_2gpu_5.log": keras}, "u 2; u 4 2; u 5 2"},
+		"numbers between dots":          {map[string]string{"u.2.1.log": "world_size: 2\n" + keras, "u.2.2.log": "world_size: 2\n" + keras, "u.4.1.log": "world_size: 4\n" + keras, "u.4.2.log": "world_size: 4\n" + keras}, "u 2; u 2; u 4; u 4"},
 		"numbers in parentheses":        {map[string]string{"u_2gpu.log": keras, "u_2gpu (1).log": keras, "u_2gpu (2).log": keras}, "u 2; u 2; u 2"},
 		"models with letters":           {map[string]string{"r18/2gpus.log": keras, "r50/2gpus.log": keras}, "r18 2; r50 2"},
 		"numbers that are gaps":         {map[string]string{"2gpus/out1.log": keras, "2gpus/out7.log": keras}, "DIR out1 2; DIR out7 2"},

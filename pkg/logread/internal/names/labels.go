@@ -13,7 +13,7 @@ import (
 // bs_32, lr=0.1) or after it (100epochs), and is compared with the numbers of this word in other
 // names. Workers, ranks, seeds, jobs, dates and times do not count.
 
-type namePatterns struct{ date, number, hash, stamp *regexp.Regexp }
+type namePatterns struct{ date, number, dotted, hash, stamp *regexp.Regexp }
 
 var sharedPatterns = sync.OnceValue(func() namePatterns {
 	return namePatterns{
@@ -21,6 +21,7 @@ var sharedPatterns = sync.OnceValue(func() namePatterns {
 		date: regexp.MustCompile(`(?i)(?:19|20)[0-9]{2}[-_.]?[01][0-9][-_.]?[0-3][0-9](?:[-_T. ]?[0-9]{6})?|[0-2][0-9][-_:.][0-5][0-9][-_:.][0-5][0-9]|(?:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[0-9]{1,2}`),
 		// The letters before a number, at most one separator, the number, the letters after it.
 		number: regexp.MustCompile(`([A-Za-z]*)([-_=. ]?)([0-9]+(?:\.[0-9]+)?(?:e-[0-9]+)?)([A-Za-z]*)`),
+		dotted: regexp.MustCompile(`(\.[0-9]+)\.`), // 4.1 in bench.4.1 are two numbers
 		hash:   regexp.MustCompile(`^(?:[0-9a-z]*[0-9][a-z]+[0-9]+[a-z]+[0-9a-z]*|[0-9a-f]{7,})$`),
 		stamp:  regexp.MustCompile(`^[^0-9]{3}[0-9]{2}_[0-9]{2}-[0-9]{2}-[0-9]{2}_.`), // Aug12_10-00-00_host
 	}
@@ -78,6 +79,7 @@ func PathLabels(elements []string) (found []NameLabel) {
 			continue
 		}
 		isStamp := x.stamp.MatchString(element)
+		element = x.dotted.ReplaceAllString(element, "${1}_")
 		element = Parse(x.date.ReplaceAllString(element, "-")).Rest // without workers, nodes and seeds
 		seen := map[string]int{}
 		rest, end := "", 0 // the name without numbers
