@@ -133,6 +133,7 @@ func TestKindsOfEvidence(t *testing.T) {
 		"devices before JSON lines":    {map[string]string{"x.jsonl": `{"devices": [2, 3], "lr": 0.1}` + "\n" + `{"epoch": 1, "throughput": 10.5}` + "\n"}, "x 2 10.5"},
 		// Columns and members that are no measurements.
 		"names in rows":                 {map[string]string{"x.csv": "gpus,name,images/s\n1,amp,100\n1,fp32,60\n2,amp,190\n"}, "x amp 1 100; x fp32 1 60; x amp 2 190"},
+		"hosts in rows":                 {map[string]string{"x.csv": "gpus,node,nodelist,jobname,images/s\n1,gpu3,gpu3,a-1,100\n1,gpu4,gpu4,a-2,98\n2,gpu3,gpu3,b,190\n"}, "x 1 100; x 1 98; x 2 190"},
 		"names of repeats in rows":      {map[string]string{"x.csv": "gpus,name,images/s\n1,run1,100\n1,run2,90\n1,x_3,80\n2,run1,190\n"}, "x 1 100; x 1 90; x 1 80; x 2 190"},
 		"sizes in rows":                 {map[string]string{"x.csv": "gpus,img_size,images/s\n1,224,100\n1,448,60\n2,224,190\n"}, "x img_size 224 1 100; x img_size 448 1 60; x img_size 224 2 190"},
 		"threads in rows":               {map[string]string{"x.csv": "gpus,num_workers,images/s\n1,0,100\n1,8,190\n2,0,180\n"}, "x num_workers 0 1 100; x num_workers 8 1 190; x num_workers 0 2 180"},
@@ -186,7 +187,7 @@ func TestKindsOfEvidence(t *testing.T) {
 
 // TestStudyOfFolders checks that folders of repeats and of hosts are of one study.
 func TestStudyOfFolders(t *testing.T) {
-	for _, format := range []string{"w_r%d/u-2gpu.log"} {
+	for _, format := range []string{"w_r%d/u-2gpu.log", "node0%d/u-2gpu.log"} {
 		dir := filepath.Join(t.TempDir(), "DIR")
 		for n := range 3 {
 			write(t, dir, map[string]string{fmt.Sprintf(format, n): oneEpoch})

@@ -114,6 +114,8 @@ func TestOptionsOfCommands(t *testing.T) {
 		{"--data-dir /tmp/job_70101", "--data-dir /tmp/job_70102", false},
 		{"--data-dir /scratch/a/cifar10", "--data-dir /scratch/b/cifar10", false},
 		{"--dataset_name mnist", "--dataset_name svhn", true},
+		{"--pretrained_model_name_or_path sd-base", "--pretrained_model_name_or_path hub/sd-xl", true},
+		{"--model_path out/1", "--model_path out/2", false},
 		{"--num_workers 0", "--num_workers 8", true},
 		{"--img-size 224", "--img-size 448", true},
 		{"--gradient_accumulation_steps 1", "--gradient_accumulation_steps 4", true},

@@ -305,7 +305,7 @@ func distinguishingValue(name, value string, isRow bool) string {
 	parts := strings.FieldsFunc(strings.ToLower(name[strings.LastIndexByte(name, '/')+1:]), func(r rune) bool { return r < 'a' || r > 'z' })
 	for i, word := range parts {
 		switch word {
-		case "data", "dataset", "task", "config", "configs", "cfg", "deepspeed":
+		case "data", "dataset", "task", "config", "configs", "cfg", "deepspeed", "or": // as in pretrained_model_name_or_path
 			isInput = true
 		case "dir", "path", "file", "folder", "root", "load", "checkpoint", "ckpt":
 			isPlace = true
@@ -313,8 +313,12 @@ func distinguishingValue(name, value string, isRow bool) string {
 			isName = i == len(parts)-1
 		case "output", "out", "outdir", "workdir", "save", "savedir", "log", "logs", "logdir", "logger", "logging", "print", "verbose", "report", "tensorboard", "wandb",
 			"resume", "restart", "restore", "continue", "start", "initial", "seed", "seeds", "rank", "repeat", "rep", "trial", "fold", "run", "job", "jobid", "slurm", "pid", "id", "ids", "uuid", "user", "git", "commit", "sha",
-			"host", "hosts", "hostname", "addr", "address", "master", "port", "url", "ip", "date", "time", "times", "timestamp", "stamp", "started", "end", "ended", "created", "clock", "status", "state", "exit", "code", "submission":
+			"host", "hosts", "hostname", "nodelist", "jobname", "addr", "address", "master", "port", "url", "ip", "date", "time", "times", "timestamp", "stamp", "started", "end", "ended", "created", "clock", "status", "state", "exit", "code", "submission":
 			return ""
+		case "node":
+			if i == len(parts)-1 && strings.Trim(value, "0123456789") != "" { // the name of a host
+				return ""
+			}
 		case "gpu", "gpus", "device", "devices":
 			if strings.Trim(value, "0123456789,[]") == "" {
 				return ""
