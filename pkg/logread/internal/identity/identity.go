@@ -3,6 +3,7 @@ package identity
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -166,20 +167,18 @@ func dropKnownNumbers(parts []*record.Part) {
 	}
 	for _, paths := range siblings {
 		for k := range paths[0].places {
-			found := map[string]bool{}
-			var counted []int
+			found := map[int]bool{}
 			isProperty := [3]bool{true, true, true}
 			for _, x := range paths {
 				number := x.text[x.places[k][0]:x.places[k][1]]
-				found[number] = true
 				n, _ := strconv.Atoi(number) // digits
-				counted = append(counted, n)
+				found[n] = true
 				for j, v := range []int64{int64(x.part.Run.Info.Workers), int64(x.part.Run.Info.Nodes), x.part.Run.Info.Seed} {
 					isProperty[j] = isProperty[j] && number == strconv.FormatInt(v, 10)
 				}
 			}
 			before := 0 // the letters that are left out
-			if at := paths[0].places[k]; repeats.CountFromStart(counted) && namedRepeat.MatchString(paths[0].text[at[0]-min(at[0], 2):]) {
+			if at := paths[0].places[k]; repeats.CountFromStart(slices.Collect(maps.Keys(found))) && namedRepeat.MatchString(paths[0].text[at[0]-min(at[0], 2):]) {
 				before = 1
 			}
 			for _, x := range paths {

@@ -207,10 +207,7 @@ func (all Path) Study(series string, stated bool) string {
 // isRunID reports whether a folder name was generated for a run by W&B
 // (run-20240101_120000-abc12345) or MLflow (32 hexadecimal digits), or is that of a host, such as node01.
 func isRunID(name string) bool {
-	if stem := strings.TrimRight(name, "0123456789"); stem != name && (stem == "node" || stem == "host") {
-		return true
-	}
-	if len(name) == 32 && strings.Trim(name, "0123456789abcdef") == "" {
+	if stem := strings.TrimRight(name, "0123456789"); stem != name && (stem == "node" || stem == "host") || len(name) == 32 && strings.Trim(name, "0123456789abcdef") == "" {
 		return true
 	}
 	_, stamp, ok := strings.Cut(name, "run-")

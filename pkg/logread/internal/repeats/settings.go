@@ -32,8 +32,7 @@ type Difference struct {
 	Words, InFolder bool
 }
 
-// Of returns the properties by which runs may differ, in order of precedence. Words precede numbers: a batch may
-// depend on the number of workers in one way for --scaling strong and in another for --scaling weak.
+// Of returns the properties by which runs may differ, in order of precedence: a batch may depend on --scaling strong.
 func Of(all []*runs.Run) []Difference {
 	words, numbers := findSettingDifferences(all)
 	return slices.Concat(findTextDifferences(all), words, findNumberDifferences(all), numbers, findNameDifferences(all))
@@ -187,8 +186,7 @@ func samplesPerEpoch(r *runs.Run) float64 {
 // too, and other settings that are not measured values. numbers are the differences of which all values are numbers.
 func findSettingDifferences(all []*runs.Run) (words, numbers []Difference) {
 	hasOptions, settings := make([]bool, len(all)), make([]map[string]string, len(all))
-	keys := map[string]bool{} // whether the setting is an option
-	mayRecord := false        // whether there may be measured values among the settings
+	keys, mayRecord := map[string]bool{}, false // whether the setting is an option, and whether measured values may be among the settings
 	for i, r := range all {
 		if IsRunFolder(r) {
 			continue
@@ -214,7 +212,6 @@ func findSettingDifferences(all []*runs.Run) (words, numbers []Difference) {
 			settings[i][key], keys[key] = v, true
 		}
 	}
-	areNumbered := areNumberedRepeats(all)
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
 		base := key[strings.LastIndexByte(key, '/')+1:]
 		d := Difference{Name: base, Label: func(v string) string {
@@ -238,10 +235,9 @@ func findSettingDifferences(all []*runs.Run) (words, numbers []Difference) {
 			}
 			d.Values = append(d.Values, v)
 		}
-		switch {
-		case !isNumber:
+		if !isNumber {
 			words = append(words, d)
-		case keys[key] || !isMeasured(base, d.Values, mayRecord, areNumbered):
+		} else if keys[key] || !isMeasured(strings.ToLower(base), d.Values, mayRecord, areNumberedRepeats(all)) {
 			numbers = append(numbers, d)
 		}
 	}
@@ -265,24 +261,20 @@ func areNumberedRepeats(all []*runs.Run) bool {
 // function. If measured values may be recorded as settings, numbers with an unknown name are settings only if each
 // recurs in another run, and the runs are no numbered repeats.
 func isMeasured(name string, values []string, mayRecord, areNumbered bool) bool {
-	name = strings.ToLower(name)
 	isSetting := strings.HasPrefix(name, "max_tokens") || strings.Contains(name, "accum")
 	for _, word := range strings.FieldsFunc(name, func(r rune) bool { return r < 'a' || r > 'z' }) {
 		switch word {
-		case "lr", "learning", "epoch", "epochs", "batch", "bs", "world", "gpus", "gpu", "ngpus", "nodes", "node", "nnodes", "nranks", "device", "devices", "processes", "tasks", "proc", "nproc",
-			"seconds", "secs", "sec", "ms", "runtime", "elapsed", "mem", "memory", "gb", "samples", "steps", "step", "iters", "iter", "iterations", "best", "total", "last", "freq", "interval":
+		case "lr", "learning", "epoch", "epochs", "batch", "bs", "world", "gpus", "gpu", "ngpus", "nodes", "node", "nnodes", "nranks", "device", "devices", "processes", "tasks", "proc", "nproc", "seconds", "secs", "sec", "ms", "runtime", "elapsed", "mem", "memory", "gb", "samples", "steps", "step", "iters", "iter", "iterations", "best", "total", "last", "freq", "interval":
 			return !isSetting
 		case "size", "layers", "depth", "width", "dim", "hidden", "heads", "channels", "seq", "workers", "threads", "dropout", "warmup", "stage", "level":
 			isSetting = true
 		}
 	}
-	times := map[string]int{}
+	times := map[string]int{"": 2}
 	for _, v := range values {
 		times[v]++
 	}
-	delete(times, "")
-	isOnce := slices.Contains(slices.Collect(maps.Values(times)), 1)
-	return mayRecord && !isSetting && (areNumbered || isOnce)
+	return mayRecord && !isSetting && (areNumbered || slices.Contains(slices.Collect(maps.Values(times)), 1))
 }
 
 // DistinguishingOptions returns the options of a command that may make two runs different, without those that are
@@ -307,7 +299,7 @@ func distinguishingValue(name, value string, isRow bool) string {
 		switch word {
 		case "data", "dataset", "task", "config", "configs", "cfg", "deepspeed", "or": // as in pretrained_model_name_or_path
 			isInput = true
-		case "dir", "path", "file", "folder", "root", "load", "checkpoint", "ckpt":
+		case "dir", "path", "file", "folder", "root", "load", "checkpoint", "ckpt", "node":
 			isPlace = true
 		case "name", "version", "tag", "tags", "group", "project", "exp", "expname", "experiment", "notes", "description", "comment", "title":
 			isName = i == len(parts)-1
@@ -315,10 +307,6 @@ func distinguishingValue(name, value string, isRow bool) string {
 			"resume", "restart", "restore", "continue", "start", "initial", "seed", "seeds", "rank", "repeat", "rep", "trial", "fold", "run", "job", "jobid", "slurm", "pid", "id", "ids", "uuid", "user", "git", "commit", "sha",
 			"host", "hosts", "hostname", "nodelist", "jobname", "addr", "address", "master", "port", "url", "ip", "date", "time", "times", "timestamp", "stamp", "started", "end", "ended", "created", "clock", "status", "state", "exit", "code", "submission":
 			return ""
-		case "node":
-			if i == len(parts)-1 && strings.Trim(value, "0123456789") != "" { // the name of a host
-				return ""
-			}
 		case "gpu", "gpus", "device", "devices":
 			if strings.Trim(value, "0123456789,[]") == "" {
 				return ""
