@@ -21,6 +21,14 @@ func newRun(file string, workers int, change func(*runs.Run)) runs.Run {
 
 func batch(n int) func(*runs.Run) { return func(r *runs.Run) { r.Info.BatchPerWorker = n } }
 
+// scaling sets the kind of scaling and the batch in the command, and the batch per worker.
+func scaling(kind string, n int) func(*runs.Run) {
+	return func(r *runs.Run) {
+		command(fmt.Sprintf("python train.py --scaling %s --batch %d", kind, n))(r)
+		r.Info.BatchPerWorker = n
+	}
+}
+
 func samples(n int) func(*runs.Run) {
 	return func(r *runs.Run) { r.Epochs = []runs.Epoch{{Samples: n}} }
 }
@@ -142,10 +150,7 @@ func TestSeparate(t *testing.T) {
 			[]string{"unet amp", "unet"},
 		},
 		"two batches of two kinds of scaling": {
-			[]runs.Run{
-				newRun("1.log", 1, command("python train.py --scaling strong --batch 8")), newRun("2.log", 1, command("python train.py --scaling weak --batch 8")),
-				newRun("3.log", 2, command("python train.py --scaling strong --batch 4")), newRun("4.log", 2, command("python train.py --scaling weak --batch 8")),
-			},
+			[]runs.Run{newRun("1.log", 1, scaling("strong", 8)), newRun("2.log", 1, scaling("weak", 8)), newRun("3.log", 2, scaling("strong", 4)), newRun("4.log", 2, scaling("weak", 8))},
 			[]string{"unet strong", "unet weak", "unet strong", "unet weak"},
 		},
 		"a value of an option": {
