@@ -33,6 +33,13 @@ const (
 // its run only if it has a single run.
 func TestJobOfSeveralRuns(t *testing.T) {
 	two := "+ python a.py --n_gpus 1\n" + oneEpoch + "+ python a.py --n_gpus 2\n" + oneEpoch
+	epochs := func(a, b int) string {
+		return strings.Replace(oneEpoch, "1/1", fmt.Sprintf("%d/4", a), 1) + strings.Replace(oneEpoch, "1/1", fmt.Sprintf("%d/4", b), 1)
+	}
+	twoEpochs := strings.Replace(epochs(1, 2), "Epoch 2", "Resuming from last.pt\nEpoch 2", 1)
+	canceled := func(why string) string {
+		return "slurmstepd: error: *** JOB 1 ON node01 CANCELLED AT 2024-05-04T10:00:00 DUE TO " + why + " ***\n"
+	}
 	for name, c := range map[string]struct {
 		files map[string]string
 		want  []string
@@ -58,8 +65,24 @@ func TestJobOfSeveralRuns(t *testing.T) {
 				"a_n2-77001.out": oneEpoch, "a_n2-77001.err": "Root Cause (first observed failure):\n[0]:\n  rank      : 3 (local_rank: 3)\n====\n",
 				"sacct.txt": sacctHeader + "77001|a|FAILED|1:0|00:05:00|360000\n",
 			},
-			[]string{"a_n2-77001.err failed 0s 0J 0 epochs", "a_n2-77001.out failed 300s 360000J 1 epochs"},
+			[]string{"a_n2-77001.out failed 300s 360000J 1 epochs"},
 			"the accounting of job 77001 is in",
+		},
+		"with Slurm's message": {
+			map[string]string{"a_n2-1.out": oneEpoch, "a_n2-1.err": canceled("TIME LIMIT")},
+			[]string{"a_n2-1.out canceled 0s 0J 1 epochs"}, "belongs to the run in",
+		},
+		"queued again": {
+			map[string]string{"a_n2-1.out": twoEpochs, "a_n2-1.err": canceled("PREEMPTION")},
+			[]string{"a_n2-1.out done 0s 0J 2 epochs"}, "does not count as canceled",
+		},
+		"resumed and canceled": {
+			map[string]string{"a_n2-1.out": twoEpochs, "a_n2-1.err": canceled("TIME LIMIT")},
+			[]string{"a_n2-1.out canceled 0s 0J 2 epochs"}, "belongs to the run in",
+		},
+		"with a header after the message": {
+			map[string]string{"a_n2-1.out": "+ python a.py --n_gpus 2\n" + epochs(1, 2) + canceled("PREEMPTION") + "Resuming\n+ python a.py --n_gpus 2\n" + epochs(3, 4)},
+			[]string{"a_n2-1.out done 0s 0J 4 epochs"}, "the run was resumed at epoch 3",
 		},
 	} {
 		got, text := jobRuns(t, c.files)

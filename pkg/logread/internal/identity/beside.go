@@ -153,7 +153,7 @@ func addScriptEvidence(p *record.Part, scripts []*record.Part) *record.Part {
 
 // pairStdoutAndStderr exchanges the commands between the standard error and the standard output of a job:
 // set -x writes the commands of a script to the standard error, where programs also report that
-// memory ran out. The n-th command belongs to the n-th run.
+// memory ran out. The n-th command belongs to the n-th run, and how the job ended to the last one.
 func pairStdoutAndStderr(parts []*record.Part) {
 	type outputs struct{ out, err []*record.Part }
 	jobs := map[string]*outputs{}
@@ -183,6 +183,9 @@ func pairStdoutAndStderr(parts []*record.Part) {
 		if len(job.out) == 0 || len(job.err) == 0 {
 			continue
 		}
+		if p, last := job.err[len(job.err)-1], job.out[len(job.out)-1]; p.HasOnlyStatus() && last.Role == record.Principal {
+			addStatus(last, p)
+		}
 		if slices.ContainsFunc(job.out, hasCommand) {
 			if last := job.out[len(job.out)-1]; !hasCommand(job.err[0]) && len(job.err) == 1 && last.Role == record.Unfinished {
 				add(job.err[0], last)
@@ -195,6 +198,18 @@ func pairStdoutAndStderr(parts []*record.Part) {
 			}
 		}
 	}
+}
+
+// addStatus adds how a job ended, which its standard error states, to its run. A job that was queued again has
+// continued if its output was resumed.
+func addStatus(to, from *record.Part) {
+	from.Role = record.Unfinished
+	from.Report.AddAssumption("belongs to the run in %s", to.Run.File)
+	if record.IsQueuedAgain(from.Run.Info.Error) && to.Report.Resumptions > 0 {
+		to.Report.AddAssumption("%s: the job was canceled, but the run was resumed: it does not count as canceled", from.Run.File)
+		return
+	}
+	merge.FillMissingRunValues(&to.Run, runs.Run{Info: runs.Info{Status: from.Run.Info.Status, Error: from.Run.Info.Error}})
 }
 
 // joinJobAccounting adds the accounting of each job to the job's run, and returns the jobs without a

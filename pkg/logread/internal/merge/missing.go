@@ -143,9 +143,7 @@ func AppendResumedPart(p, next *record.Part) {
 		run.WallSeconds += next.Run.WallSeconds
 	}
 	run.OutOfMemory = append(slices.Clip(run.OutOfMemory), next.Run.OutOfMemory...)
-	if next.Run.Info.Status != "" {
-		info.Status, info.Error = next.Run.Info.Status, next.Run.Info.Error
-	}
+	info.Status, info.Error = next.Run.Info.Status, next.Run.Info.Error // a run that was resumed did not end before
 	rest := *next
 	rest.Run.Epochs = nil // added above
 	rest.Run.Curves = slices.DeleteFunc(slices.Clone(next.Run.Curves), func(c runs.Curve) bool {

@@ -88,6 +88,7 @@ func runToPart(r *logline.Run, fromZero map[logline.FormatID]bool, report *recor
 		r.Run.Trials = append(r.Run.Trials, *r.Trials[name])
 	}
 	finishTrials(r.Run.Trials, report)
+	system.FinishResumed(r, report)
 	system.FinishOutOfMemory(r, report)
 	if len(r.Run.Epochs) == 0 && len(r.Run.Curves) == 0 && len(r.Run.Trials) == 0 && len(r.Run.AllReduces) == 0 && r.Run.WallSeconds == 0 && r.Run.Info.Status == "" {
 		if _, ok := record.ConfigNumber(r.Run.Info.Config, record.BatchSettingKeys()...); !ok || len(r.Run.Info.Command) == 0 {

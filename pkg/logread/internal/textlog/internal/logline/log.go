@@ -92,6 +92,7 @@ func (log *Log) NoteResume(m []byte) {
 	}
 	if has("Resum", "resum") || has("heckpoint", "ckpt") && has("Load", "load", "Restor", "restor") && !has("best", "Best", "no ", "No ", "test", "Test", "eval") {
 		log.resumeLine = log.Lines.Number
+		log.Current.ResumeLine = log.Lines.Number
 	}
 }
 

@@ -39,6 +39,7 @@ type Run struct {
 	WorkersDerived bool              // Run.Info.Workers is computed from other numbers
 	Devices        Devices           // that lines before the values state
 	Resumes        bool              // a line before its values states that it resumes an earlier run
+	ResumeLine     int               // number of the last line that states that the run itself was resumed or queued again
 }
 
 // Devices are the devices of a program, maybe only those of one node. Count is 0 if no line states it.

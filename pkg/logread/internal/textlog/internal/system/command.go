@@ -180,6 +180,23 @@ func readSlurmCancel(log *logline.Log, m []byte) logline.Result {
 	}
 	run := log.CountLine(logline.Slurm)
 	run.Run.Info.Status, run.Run.Info.Error = runs.StatusCanceled, "Slurm: "+strings.Trim(strings.TrimPrefix(string(m[:min(len(m), 300)]), "slurmstepd: error: "), "* ")
+	if run.ResumeLine = 0; record.IsQueuedAgain(run.Run.Info.Error) {
+		run.ResumeLine = log.Lines.Number
+	}
 	log.In.Report.Records++
 	return logline.Used
+}
+
+// FinishResumed counts the run as resumed if epochs precede and follow a line that states it. A job that was
+// canceled before that line has continued.
+func FinishResumed(r *logline.Run, report *record.Report) {
+	n := len(r.Run.Epochs)
+	if n == 0 || r.Run.Epochs[0].Line > r.ResumeLine || r.Run.Epochs[n-1].Line < r.ResumeLine {
+		return
+	}
+	report.Resumptions++
+	if r.Run.Info.Status == runs.StatusCanceled {
+		report.AddAssumption("line %d: the job was canceled, but the run was resumed: it does not count as canceled", r.ResumeLine)
+		r.Run.Info.Status, r.Run.Info.Error = "", ""
+	}
 }

@@ -50,6 +50,8 @@ func TestTimes(t *testing.T) {
 func TestFailures(t *testing.T) {
 	const memory = "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n"
 	const torchrun = "Root Cause (first observed failure):\n[0]:\n  time      : 2022-03-07_12:00:00\n  host      : node01\n  rank      : 3 (local_rank: 3)\n  exitcode  : 1 (pid: 12345)\n  error_file: <N/A>\n"
+	const limit = "slurmstepd: error: *** JOB 1 ON node01 CANCELLED AT 2024-05-04T10:00:00 DUE TO TIME LIMIT ***\n"
+	preempted := strings.Replace(limit, "TIME LIMIT", "PREEMPTION", 1)
 	for text, want := range map[string]string{
 		"":                     " ",
 		memory:                 "failed out of memory: PyTorch: " + strings.TrimSpace(memory) + " (line 3)",
@@ -58,6 +60,11 @@ func TestFailures(t *testing.T) {
 		torchrun:                           "failed torchrun: rank 3 failed on node01 with exit code 1 (line 3)",
 		torchrun + "====\nrank: 4\n":       "failed torchrun: rank 3 failed on node01 with exit code 1 (line 3)", // after the block
 		"Command terminated by signal 9\n": "failed terminated by signal 9",
+		preempted + "Epoch 2/2\n196/196 - 45s - loss: 1.5\n":                    " ",
+		limit + "Epoch 2/2\n196/196 - 45s - loss: 1.5\n":                        "canceled Slurm: JOB 1 ON node01 CANCELLED AT 2024-05-04T10:00:00 DUE TO TIME LIMIT", // before it was killed
+		limit + "Resuming from last.pt\nEpoch 2/2\n196/196 - 45s - loss: 1.5\n": " ",
+		preempted + "Epoch 2/2\n196/196 - 45s - loss: 1.5\n" + limit:            "canceled Slurm: JOB 1 ON node01 CANCELLED AT 2024-05-04T10:00:00 DUE TO TIME LIMIT",
+		preempted: "canceled Slurm: JOB 1 ON node01 CANCELLED AT 2024-05-04T10:00:00 DUE TO PREEMPTION",
 		"slurmstepd: error: *** JOB 1234 ON node01 CANCELLED AT 2024-05-04T10:00:00 DUE TO TIME LIMIT ***\n": "canceled Slurm: JOB 1234 ON node01 CANCELLED AT 2024-05-04T10:00:00 DUE TO TIME LIMIT",
 	} {
 		parts, _ := read(t, strings.Replace(keras, "1/1", "1/2", 1)+text)
