@@ -49,6 +49,10 @@ func ParseCommand(words []string) Launch {
 		l.Workers, l.Nodes = n, max(nodes, l.Nodes)
 		return l
 	}
+	if slices.Contains(after, "--multiprocessing-distributed") { // of PyTorch's ImageNet example, whose world size counts nodes
+		l.Workers, l.Nodes = 0, cmp.Or(intOption(after, "--world-size"), l.Nodes)
+		after = nil
+	}
 	if l.Workers > 1 {
 		return l
 	}
