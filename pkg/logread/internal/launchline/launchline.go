@@ -21,7 +21,7 @@ const maxParsedCount = 1 << 18
 type Launch struct {
 	Workers  int    // number of workers; 0 if the command does not state it
 	Nodes    int    // number of nodes; 0 if the command does not state it
-	Script   string // base name of the program, such as train.py; empty if it is not known
+	Script   string // base name of the program, such as train.py, or its module; empty if it is not known
 	Launcher string // name of the outermost launcher; empty if the command starts the program itself
 	// Kind is DeviceList or Device if an option of the program shows the number of workers.
 	Kind record.EvidenceKind
@@ -38,7 +38,7 @@ func ParseCommand(words []string) Launch {
 	}
 	var l Launch
 	before, after := words, words // options of launchers, and those of the program
-	if i := slices.IndexFunc(words, isProgram); i >= 0 {
+	if i := indexProgram(words); i >= 0 {
 		before, after, l.Script = words[:i], words[i:], filepath.Base(words[i])
 	}
 	if len(words) > 0 && slices.Contains([]string{"srun", "mpirun", "mpiexec", "horovodrun", "torchrun", "accelerate", "deepspeed"}, filepath.Base(words[0])) {
@@ -144,18 +144,27 @@ func CommandEvidence(words []string, detail string) (found []record.Evidence) {
 }
 
 // ProgramOptions returns the options of the program that a command starts, such as --lr 0.1 or lr=0.1, its other
-// words by position, and the environment variables that the command sets, except the devices. An option without
-// a value is "true".
+// words by position, the environment variables that the command sets, except the devices, and the options of a
+// launcher that change how the program trains. An option without a value is "true".
 func ProgramOptions(words []string) map[string]string {
 	found := map[string]string{}
 	others := 0
-	at := slices.IndexFunc(words, isProgram)
+	at := indexProgram(words)
 	if at < 0 {
 		return found
 	}
-	for _, w := range words[:at] {
-		if name, value, _ := strings.Cut(w, "="); isAssignment(w) && name != "CUDA_VISIBLE_DEVICES" {
+	for i, w := range words[:at] {
+		name, value, joined := strings.Cut(w, "=")
+		if isAssignment(w) && name != "CUDA_VISIBLE_DEVICES" {
 			found[name] = value
+		}
+		switch name = strings.ReplaceAll(strings.TrimLeft(name, "-"), "-", "_"); name {
+		case "mixed_precision", "dynamo_backend", "config_file":
+			if found[name] = value; !joined {
+				found[name] = words[i+1]
+			}
+		case "use_fsdp", "use_deepspeed", "autotune", "fp16_allreduce":
+			found[name] = "true"
 		}
 	}
 	words = slices.DeleteFunc(slices.Clone(words[at+1:]), func(w string) bool { return w == "" }) // as W&B may record
@@ -188,6 +197,21 @@ func isAssignment(word string) bool {
 // another such word: an assignment to an environment variable, or env, exec or nohup.
 func PrecedesProgram(word string) bool {
 	return word == "env" || word == "exec" || word == "nohup" || isAssignment(word)
+}
+
+// indexProgram returns the index of the program that a command starts, or of its module after -m, or -1.
+func indexProgram(words []string) int {
+	if i := slices.IndexFunc(words, isProgram); i >= 0 {
+		return i
+	}
+	started := false // before it, -m may be an option of srun
+	for i, w := range words[:max(len(words)-1, 0)] {
+		started = started || strings.HasPrefix(filepath.Base(w), "python") || slices.Contains([]string{"torchrun", "accelerate", "deepspeed"}, filepath.Base(w))
+		if started && w == "-m" && !strings.HasPrefix(words[i+1], "torch.distributed.") {
+			return i + 1
+		}
+	}
+	return -1
 }
 
 func isProgram(word string) bool {

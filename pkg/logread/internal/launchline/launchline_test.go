@@ -39,7 +39,7 @@ func TestParse(t *testing.T) {
 		"OMP_NUM_THREADS=4 CUDA_VISIBLE_DEVICES=0,1 time torchrun --nproc_per_node 2 a.py":              {2, 1, "a.py", "torchrun", 0},
 		"python a.py --n_gpus=2":                                                                        {2, 0, "a.py", "", 0},
 		"python a.py --num-devices 2":                                                                   {2, 0, "a.py", "", 0},
-		"python -m unet.train --n-gpus 2":                                                               {2, 0, "", "", 0},
+		"python -m unet.train --n-gpus 2":                                                               {2, 0, "unet.train", "", 0},
 		"./train --gpus 2":                                                                              {2, 0, "", "", record.Device},
 		"srun ./train --n_gpus 2":                                                                       {0, 0, "", "srun", 0}, // maybe of srun
 		"python main.py --multiprocessing-distributed --world-size 2 --rank 0":                          {0, 2, "main.py", "", 0},
@@ -61,6 +61,17 @@ func TestOptions(t *testing.T) {
 	want := map[string]string{"lr": "-0.1", "amp": "true", "out": "a", "word 1": "data", "a.precision": "16", "word 2": "x.yaml", "TF_XLA_FLAGS": "--a=2"}
 	if !maps.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
+	}
+	for command, want := range map[string]map[string]string{
+		"accelerate launch --num_processes 2 --mixed_precision fp16 --config_file=a/fsdp.yaml --use_fsdp a.py": {"mixed_precision": "fp16", "config_file": "a/fsdp.yaml", "use_fsdp": "true"},
+		"horovodrun -np 2 --autotune --fp16-allreduce python a.py --lr 1":                                      {"autotune": "true", "fp16_allreduce": "true", "lr": "1"},
+		"torchrun --nproc_per_node 2 -m pkg.train --amp -m 8":                                                  {"amp": "true", "m": "8"},
+		"srun -m block python -m torch.distributed.run --nproc_per_node 2 -m pkg.train --amp":                  {"amp": "true"},
+		"python -m": {},
+	} {
+		if got := ProgramOptions(strings.Fields(command)); !maps.Equal(got, want) {
+			t.Errorf("%q: got %v, want %v", command, got, want)
+		}
 	}
 }
 
