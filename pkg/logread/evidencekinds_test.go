@@ -31,6 +31,7 @@ func TestKindsOfEvidence(t *testing.T) {
 		"numbers of devices":      {map[string]string{"1.log": gpus("--gpus 2"), "2.log": gpus("--gpus 4")}, "a 2; a 4"},
 		"lists of another script": {map[string]string{"1.log": gpus("--gpus 4"), "2.log": strings.Replace(gpus("--gpus 0,1"), "a.py", "b.py", 1)}, "a 4; b 2"},
 		"a list beside a name":    {map[string]string{"a_2gpus.log": gpus("--gpus 0,1"), "a_4gpus.log": gpus("--gpus 4"), "c.log": gpus("--gpus 4")}, "a 2; a 4; a 1"},
+		"a variable before":       {map[string]string{"1.log": "TF_XLA_FLAGS=--jit=2 horovodrun -np 2 python a.py\n" + keras}, "a 2"},
 		"visible devices":         {map[string]string{"1.log": "+ CUDA_VISIBLE_DEVICES=2,3 python a.py\n" + keras}, "a 2"},
 		"a launcher and a list":   {map[string]string{"1.log": "+ torchrun --nproc_per_node 4 a.py --gpus 0,1\n" + keras}, "a 4"},
 		// Ordinals of titles.

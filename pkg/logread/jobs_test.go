@@ -74,7 +74,7 @@ func TestJobOfSeveralRuns(t *testing.T) {
 		},
 		"queued again": {
 			map[string]string{"a_n2-1.out": twoEpochs, "a_n2-1.err": canceled("PREEMPTION")},
-			[]string{"a_n2-1.out done 0s 0J 2 epochs"}, "does not count as canceled",
+			[]string{"a_n2-1.out done 0s 0J 2 epochs"}, "belongs to the run in",
 		},
 		"resumed and canceled": {
 			map[string]string{"a_n2-1.out": twoEpochs, "a_n2-1.err": canceled("TIME LIMIT")},

@@ -155,22 +155,18 @@ func addScriptEvidence(p *record.Part, scripts []*record.Part) *record.Part {
 // set -x writes the commands of a script to the standard error, where programs also report that
 // memory ran out. The n-th command belongs to the n-th run, and how the job ended to the last one.
 func pairStdoutAndStderr(parts []*record.Part) {
-	type outputs struct{ out, err []*record.Part }
-	jobs := map[string]*outputs{}
+	stdouts, stderrs := map[string][]*record.Part{}, map[string][]*record.Part{}
 	for _, p := range parts {
 		if p.Role != record.Principal && p.Role != record.Unfinished {
 			continue
 		}
 		ext := filepath.Ext(p.Run.File)
 		stem := strings.TrimSuffix(p.Run.File, ext)
-		if jobs[stem] == nil {
-			jobs[stem] = &outputs{}
-		}
 		switch ext {
 		case ".err", ".error", ".stderr":
-			jobs[stem].err = append(jobs[stem].err, p)
+			stderrs[stem] = append(stderrs[stem], p)
 		case ".out", ".output", ".stdout", ".log", ".txt":
-			jobs[stem].out = append(jobs[stem].out, p)
+			stdouts[stem] = append(stdouts[stem], p)
 		}
 	}
 	add := func(to, from *record.Part) {
@@ -179,37 +175,31 @@ func pairStdoutAndStderr(parts []*record.Part) {
 		to.Report.AddAssumptionOnce("the command in %s", from.Run.File)
 	}
 	hasCommand := func(p *record.Part) bool { return len(p.Run.Info.Command) > 0 }
-	for _, job := range jobs {
-		if len(job.out) == 0 || len(job.err) == 0 {
+	for stem, stdout := range stdouts {
+		stderr := stderrs[stem]
+		if len(stderr) == 0 {
 			continue
 		}
-		if p, last := job.err[len(job.err)-1], job.out[len(job.out)-1]; p.HasOnlyStatus() && last.Role == record.Principal {
-			addStatus(last, p)
+		last := stdout[len(stdout)-1]
+		if p := stderr[len(stderr)-1]; p.Role == record.Principal && last.Role == record.Principal && !record.HasValues(&p.Run) && len(p.Run.OutOfMemory) == 0 {
+			p.Role = record.Unfinished
+			p.Report.AddAssumption("belongs to the run in %s", last.Run.File)
+			if !p.Resumes || last.Report.Resumptions == 0 { // otherwise the job was queued again and continued
+				merge.FillMissingRunValues(&last.Run, runs.Run{Info: runs.Info{Status: p.Run.Info.Status, Error: p.Run.Info.Error}})
+			}
 		}
-		if slices.ContainsFunc(job.out, hasCommand) {
-			if last := job.out[len(job.out)-1]; !hasCommand(job.err[0]) && len(job.err) == 1 && last.Role == record.Unfinished {
-				add(job.err[0], last)
+		if slices.ContainsFunc(stdout, hasCommand) {
+			if !hasCommand(stderr[0]) && len(stderr) == 1 && last.Role == record.Unfinished {
+				add(stderr[0], last)
 			}
 			continue
 		}
-		for i, p := range job.out[:min(len(job.out), len(job.err))] {
-			if hasCommand(job.err[i]) && job.err[i].Role == record.Unfinished {
-				add(p, job.err[i])
+		for i, p := range stdout[:min(len(stdout), len(stderr))] {
+			if hasCommand(stderr[i]) && stderr[i].Role == record.Unfinished {
+				add(p, stderr[i])
 			}
 		}
 	}
-}
-
-// addStatus adds how a job ended, which its standard error states, to its run. A job that was queued again has
-// continued if its output was resumed.
-func addStatus(to, from *record.Part) {
-	from.Role = record.Unfinished
-	from.Report.AddAssumption("belongs to the run in %s", to.Run.File)
-	if record.IsQueuedAgain(from.Run.Info.Error) && to.Report.Resumptions > 0 {
-		to.Report.AddAssumption("%s: the job was canceled, but the run was resumed: it does not count as canceled", from.Run.File)
-		return
-	}
-	merge.FillMissingRunValues(&to.Run, runs.Run{Info: runs.Info{Status: from.Run.Info.Status, Error: from.Run.Info.Error}})
 }
 
 // joinJobAccounting adds the accounting of each job to the job's run, and returns the jobs without a
@@ -225,7 +215,7 @@ func joinJobAccounting(jobs, parts []*record.Part) (own []*record.Part) {
 				continue
 			}
 			all = append(all, p)
-			if len(p.Run.Epochs)+len(p.Run.Curves)+len(p.Run.Trials)+len(p.Run.Spans)+len(p.Run.AllReduces) > 0 || p.Run.WallSeconds > 0 {
+			if record.HasValues(&p.Run) {
 				measured = append(measured, p)
 			}
 		}

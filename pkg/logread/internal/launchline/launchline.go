@@ -204,14 +204,17 @@ func indexProgram(words []string) int {
 	if i := slices.IndexFunc(words, isProgram); i >= 0 {
 		return i
 	}
-	started := false // before it, -m may be an option of srun
-	for i, w := range words[:max(len(words)-1, 0)] {
-		started = started || strings.HasPrefix(filepath.Base(w), "python") || slices.Contains([]string{"torchrun", "accelerate", "deepspeed"}, filepath.Base(w))
-		if started && w == "-m" && !strings.HasPrefix(words[i+1], "torch.distributed.") {
+	start := max(slices.IndexFunc(words, startsProgram), 0) // before it, -m may be an option of srun
+	for i := start; i+1 < len(words); i++ {
+		if words[i] == "-m" && !strings.HasPrefix(words[i+1], "torch.distributed.") {
 			return i + 1
 		}
 	}
 	return -1
+}
+
+func startsProgram(word string) bool {
+	return slices.Contains([]string{"python", "python3", "torchrun", "accelerate", "deepspeed"}, filepath.Base(word))
 }
 
 func isProgram(word string) bool {
@@ -261,9 +264,7 @@ func parseTaskCounts(words []string) (tasks, nodes int) {
 		return 0, 0
 	}
 	launcher, words := filepath.Base(words[at]), words[at+1:]
-	if end := slices.IndexFunc(words, func(w string) bool {
-		return slices.Contains([]string{"python", "python3", "torchrun", "accelerate", "deepspeed"}, filepath.Base(w))
-	}); end >= 0 {
+	if end := slices.IndexFunc(words, startsProgram); end >= 0 {
 		words = words[:end]
 	}
 	if launcher != "srun" {

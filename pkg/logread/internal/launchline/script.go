@@ -27,11 +27,8 @@ func Format() record.Format {
 
 // isScript reports whether path has the extension of a job script and head is a text.
 func isScript(path string, head []byte) bool {
-	switch filepath.Ext(record.UncompressedName(path)) {
-	case ".sh", ".bash", ".slurm", ".sbatch", ".job":
-		return len(head) > 0 && bytes.IndexByte(head, 0) < 0
-	}
-	return false
+	extensions := []string{".sh", ".bash", ".slurm", ".sbatch", ".job"}
+	return slices.Contains(extensions, filepath.Ext(record.UncompressedName(path))) && len(head) > 0 && bytes.IndexByte(head, 0) < 0
 }
 
 // Script is the content of a job script.
@@ -161,9 +158,7 @@ func (p *scriptParser) parseSlurmDirective(words []string) bool {
 	p.nodes = max(p.nodes, intOption(words, "--nodes", "-N"))
 	p.tasks = max(p.tasks, intOption(words, "--ntasks", "-n"))
 	p.onNode = max(p.onNode, intOption(words, "--ntasks-per-node"))
-	if p.tasks == 0 || p.tasks == p.onNode*max(p.nodes, 1) {
-		p.tasks = p.onNode * max(p.nodes, 1)
-	}
+	p.tasks = cmp.Or(p.tasks, p.onNode*max(p.nodes, 1))
 	for name, n := range map[string]int{
 		"SLURM_NTASKS": p.tasks, "SLURM_NPROCS": p.tasks, "SLURM_NNODES": p.nodes, "SLURM_JOB_NUM_NODES": p.nodes, "SLURM_NTASKS_PER_NODE": p.onNode,
 		"SLURM_GPUS_ON_NODE": parseGPUsPerNode(words), "SLURM_GPUS_PER_NODE": parseGPUsPerNode(words),

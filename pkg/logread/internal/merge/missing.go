@@ -81,12 +81,7 @@ func fillMissingInfo(info, other *runs.Info) {
 	if info.Status == "" || info.Status == runs.StatusRunning || info.Status == runs.StatusDone && (other.Status == runs.StatusFailed || other.Status == runs.StatusCanceled) {
 		info.Status = cmp.Or(other.Status, info.Status)
 	}
-	if info.Started.IsZero() {
-		info.Started = other.Started
-	}
-	if info.Ended.IsZero() {
-		info.Ended = other.Ended
-	}
+	info.Started, info.Ended = cmp.Or(info.Started, other.Started), cmp.Or(info.Ended, other.Ended)
 	if len(info.Command) == 0 {
 		info.Command = other.Command
 	}

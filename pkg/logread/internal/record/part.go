@@ -48,10 +48,9 @@ type Part struct {
 	Source any
 }
 
-// HasOnlyStatus reports whether the content states how the run ended, but has no values and no lack of memory.
-func (p *Part) HasOnlyStatus() bool {
-	r := &p.Run
-	return p.Role == Principal && r.Info.Status != "" && r.WallSeconds == 0 && len(r.Epochs)+len(r.Curves)+len(r.Trials)+len(r.Spans)+len(r.AllReduces)+len(r.OutOfMemory) == 0
+// HasValues reports whether a run has measurements, and not only how it ended.
+func HasValues(r *runs.Run) bool {
+	return len(r.Epochs)+len(r.Curves)+len(r.Trials)+len(r.Spans)+len(r.AllReduces) > 0 || r.WallSeconds > 0
 }
 
 // EvidenceKind states how a source shows a value, for example directly or as a lower bound.

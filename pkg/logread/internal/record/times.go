@@ -123,11 +123,6 @@ func SlurmStatus(state, exit string) (status, why string) {
 	return status, why
 }
 
-// IsQueuedAgain reports whether Slurm's message about a canceled job gives a reason after which the job begins again.
-func IsQueuedAgain(message string) bool {
-	return strings.Contains(message, "DUE TO PREEMPTION") || strings.Contains(message, "REQUEUE") || strings.Contains(message, "NODE FAILURE")
-}
-
 // ParseSlurmDuration parses [days-]hours:minutes:seconds[.fraction] or minutes:seconds into seconds.
 func ParseSlurmDuration(text string) (float64, bool) {
 	days, rest, hasDays := strings.Cut(text, "-")

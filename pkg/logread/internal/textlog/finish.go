@@ -18,9 +18,7 @@ import (
 
 func (t *reader) finish() []*record.Part {
 	system.FinishRankFailure(t.Log)
-	if len(t.Config) > 0 {
-		t.AddConfig(t.Config)
-	}
+	t.AddConfig(t.Config)
 	if t.Current.Lines > 0 {
 		t.Runs = append(t.Runs, t.Current)
 	} else {
@@ -90,7 +88,7 @@ func runToPart(r *logline.Run, fromZero map[logline.FormatID]bool, report *recor
 	finishTrials(r.Run.Trials, report)
 	system.FinishResumed(r, report)
 	system.FinishOutOfMemory(r, report)
-	if len(r.Run.Epochs) == 0 && len(r.Run.Curves) == 0 && len(r.Run.Trials) == 0 && len(r.Run.AllReduces) == 0 && r.Run.WallSeconds == 0 && r.Run.Info.Status == "" {
+	if !record.HasValues(&r.Run) && r.Run.Info.Status == "" {
 		if _, ok := record.ConfigNumber(r.Run.Info.Config, record.BatchSettingKeys()...); !ok || len(r.Run.Info.Command) == 0 {
 			return nil
 		}

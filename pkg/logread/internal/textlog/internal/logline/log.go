@@ -39,7 +39,6 @@ type Log struct {
 	day           scan.DateCache // of the last time stamp
 	heading       []byte         // the last "- name - LEVEL - "
 	zoneReported  bool           // the report contains the assumed time zone
-	resumeLine    int            // number of the last line that states that a program resumes an earlier run
 	nodesReported bool           // the report contains how the ranks of several nodes are numbered
 	// Values of the current line if a template matches it.
 	values      []template.Value
@@ -91,7 +90,6 @@ func (log *Log) NoteResume(m []byte) {
 		return slices.ContainsFunc(words, func(word string) bool { return bytes.Contains(m, []byte(word)) })
 	}
 	if has("Resum", "resum") || has("heckpoint", "ckpt") && has("Load", "load", "Restor", "restor") && !has("best", "Best", "no ", "No ", "test", "Test", "eval") {
-		log.resumeLine = log.Lines.Number
 		log.Current.ResumeLine = log.Lines.Number
 	}
 }

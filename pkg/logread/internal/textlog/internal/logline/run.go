@@ -112,10 +112,9 @@ func (log *Log) BeginRun() {
 		} else {
 			log.AddProblem("the file has more than %d runs; the one that ends before this line is not kept", maxRuns)
 		}
-		last := log.LastEpoch()
+		last, line := log.LastEpoch(), log.Current.ResumeLine
 		log.Current = newRun(log.Lines.Number, log.Lines)
-		log.Current.Resumes = log.resumeLine > 0 && (last == nil || log.resumeLine > last.Line)
-		log.resumeLine = 0
+		log.Current.Resumes = line > 0 && (last == nil || line > last.Line)
 		log.Current.Devices, log.NextDevices = log.NextDevices, Devices{}
 	}
 	log.AddConfig(log.Config)

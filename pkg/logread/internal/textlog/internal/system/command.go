@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -16,7 +17,7 @@ import (
 
 // Command returns the format of commands that start a training, and of lines with its workers.
 func Command() logline.Format {
-	return logline.Format{Name: "command", Rules: append(headerRules(), logline.Rule{First: "rusp+$mhtdaCON", Read: readCommand})}
+	return logline.Format{Name: "command", Rules: append(headerRules(), logline.Rule{First: "rusp+$mhtdaCONTHXPLKMWG", Read: readCommand})}
 }
 
 // Slurm returns the format of Slurm's messages about a job.
@@ -59,10 +60,8 @@ func readCommand(log *logline.Log, m []byte) logline.Result {
 		return logline.Unknown
 	}
 	words := strings.Fields(string(m))
-	for _, w := range words { // a traceback or a message that begins in the same way
-		if strings.HasSuffix(w, ":") {
-			return logline.Unknown
-		}
+	if slices.ContainsFunc(words, func(w string) bool { return strings.HasSuffix(w, ":") }) { // a traceback or a message that begins in the same way
+		return logline.Unknown
 	}
 	if log.Current.Closed || !log.Current.Epochs.IsEmpty() || len(log.Current.Trials) > 0 || len(log.Current.Curves.All) > 0 || len(log.Current.Run.AllReduces) > 0 || log.Current.TableBegun || len(log.Current.IterationRates) > 0 {
 		log.BeginRun()
@@ -74,11 +73,8 @@ func readCommand(log *logline.Log, m []byte) logline.Result {
 		old, l := launchline.ParseCommand(before), launchline.ParseCommand(words)
 		if a, b := batchSizeOption(before), batchSizeOption(words); a != b && l.Script == old.Script { // of another run, whose values are in another file
 			log.BeginRun()
-			log.CountLine(logline.Command)
-			applyCommand(log, words, m)
-			return logline.Used
-		}
-		if l.Script == old.Script || l.Launcher == "" && (l.Script == "" || old.Script == "") {
+			run = log.CountLine(logline.Command)
+		} else if l.Script == old.Script || l.Launcher == "" && (l.Script == "" || old.Script == "") {
 			return logline.Idle
 		}
 		for name := range launchline.CommandSettings(before) {
@@ -95,9 +91,8 @@ func batchSizeOption(words []string) float64 {
 }
 
 func applyCommand(log *logline.Log, words []string, text []byte) {
-	run := log.Current
-	run.Run.Info.Command = words
-	run.Evidence = launchline.CommandEvidence(words, fmt.Sprintf("line %d: %.100q", log.Lines.Number, text))
+	log.Current.Run.Info.Command = words
+	log.Current.Evidence = launchline.CommandEvidence(words, fmt.Sprintf("line %d: %.100q", log.Lines.Number, text))
 	for name, v := range launchline.CommandSettings(words) {
 		log.AddSetting(name, v)
 	}
@@ -180,18 +175,20 @@ func readSlurmCancel(log *logline.Log, m []byte) logline.Result {
 	}
 	run := log.CountLine(logline.Slurm)
 	run.Run.Info.Status, run.Run.Info.Error = runs.StatusCanceled, "Slurm: "+strings.Trim(strings.TrimPrefix(string(m[:min(len(m), 300)]), "slurmstepd: error: "), "* ")
-	if run.ResumeLine = 0; record.IsQueuedAgain(run.Run.Info.Error) {
+	if run.ResumeLine = 0; queuedAgain.Match(m) {
 		run.ResumeLine = log.Lines.Number
 	}
 	log.In.Report.Records++
 	return logline.Used
 }
 
+var queuedAgain = regexp.MustCompile("DUE TO (?:PREEMPTION|NODE FAILURE|.*REQUEUE)")
+
 // FinishResumed counts the run as resumed if epochs precede and follow a line that states it. A job that was
-// canceled before that line has continued.
+// canceled before that line has continued. The epochs may be in the other output of the job.
 func FinishResumed(r *logline.Run, report *record.Report) {
 	n := len(r.Run.Epochs)
-	if n == 0 || r.Run.Epochs[0].Line > r.ResumeLine || r.Run.Epochs[n-1].Line < r.ResumeLine {
+	if r.Resumes = r.Resumes || n == 0 && r.ResumeLine > 0 && r.Run.Info.Status == runs.StatusCanceled; n == 0 || r.Run.Epochs[0].Line > r.ResumeLine || r.Run.Epochs[n-1].Line < r.ResumeLine {
 		return
 	}
 	report.Resumptions++
