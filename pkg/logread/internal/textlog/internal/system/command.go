@@ -27,6 +27,8 @@ func Slurm() logline.Format {
 	}}
 }
 
+var commandWord = regexp.MustCompile(`(?:[^\s"']|"[^"]*"|'[^']*'|["'])+`)
+
 // readCommand reads a command that starts a training, as a shell prints it after "set -x":
 //
 //	srun -n 4 python train.py
@@ -45,10 +47,7 @@ func readCommand(log *logline.Log, m []byte) logline.Result {
 	for launchline.PrecedesProgram(string(first)) {
 		first, program, _ = bytes.Cut(program, []byte(" "))
 	}
-	if i := bytes.LastIndexByte(first, '/'); i >= 0 {
-		first = first[i+1:]
-	}
-	switch string(first) {
+	switch string(first[bytes.LastIndexByte(first, '/')+1:]) {
 	case "python", "python3", "srun", "mpirun", "mpiexec", "horovodrun", "torchrun", "accelerate", "deepspeed", "time":
 	default:
 		return logline.Unknown
@@ -56,11 +55,12 @@ func readCommand(log *logline.Log, m []byte) logline.Result {
 	if len(m) > 1<<14 || !bytes.Contains(m, []byte(".py ")) && !bytes.HasSuffix(m, []byte(".py")) && !bytes.Contains(m, []byte(" -m ")) && !bytes.Contains(m, []byte("osu_allreduce")) && !bytes.Contains(m, []byte("all_reduce_perf")) {
 		return logline.Unknown
 	}
-	if _, _, ok := cutZshTime(m); ok { // the time that the command took
-		return logline.Unknown
+	words := commandWord.FindAllString(string(m), -1)
+	if bytes.Contains(m, []byte(" -c ")) { // the quoted value is another command
+		words = strings.Fields(string(m))
 	}
-	words := strings.Fields(string(m))
-	if slices.ContainsFunc(words, func(w string) bool { return strings.HasSuffix(w, ":") }) { // a traceback or a message that begins in the same way
+	_, _, isTime := cutZshTime(m) // that the command took; or a traceback or a message that begins in the same way
+	if isTime || slices.ContainsFunc(words, func(w string) bool { return strings.HasSuffix(w, ":") }) {
 		return logline.Unknown
 	}
 	if log.Current.Closed || !log.Current.Epochs.IsEmpty() || len(log.Current.Trials) > 0 || len(log.Current.Curves.All) > 0 || len(log.Current.Run.AllReduces) > 0 || log.Current.TableBegun || len(log.Current.IterationRates) > 0 {

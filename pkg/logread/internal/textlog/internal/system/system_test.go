@@ -228,6 +228,8 @@ func TestCommand(t *testing.T) {
 		{"+ env A=1 nohup python a.py --gpus 2\n" + keras, "2 lr <nil> batch_size <nil>"},
 		{"+ CUDA_VISIBLE_DEVICES=0,1\n+ python a.py\n" + keras, "2 lr <nil> batch_size <nil>"},
 		{"+ export CUDA_VISIBLE_DEVICES=3\n+ CUDA_VISIBLE_DEVICES=3\n+ python a.py\n" + keras + "+ CUDA_VISIBLE_DEVICES=0,1\n+ python a.py\n" + keras, "1 lr <nil> batch_size <nil>; 2 lr <nil> batch_size <nil>"},
+		{"+ torchrun --nproc_per_node=2 a.py --lr 0.5 --comment 'with --lr 0.1 and 5'\n" + keras, "2 lr 0.5 batch_size <nil>"},
+		{"+ srun bash -c 'torchrun --nproc_per_node=2 a.py --lr 0.5 '\n" + keras, "2 lr 0.5 batch_size <nil>"},
 		{"NOTE=5 is no command of a.py\n" + keras, "0 lr <nil> batch_size <nil>"},
 		{"python train.py: cannot open file\n" + keras, "0 lr <nil> batch_size <nil>"},
 		{"python is fine\n" + keras, "0 lr <nil> batch_size <nil>"},
