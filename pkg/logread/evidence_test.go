@@ -173,6 +173,15 @@ func TestRenaming(t *testing.T) {
 	})
 }
 
+// The number after n in a name may be that of the workers, and contradicts no number of nodes then.
+func TestNamesWithWorkersAsNodes(t *testing.T) {
+	for name, want := range map[string]int{"x-n2.log": 0, "x-n4.log": 1, "x-2nodes.log": 1} {
+		if r := readOne(t, name, "+ torchrun --nproc_per_node=2 a.py\n"+twoEpochs); r.Info.Nodes != 1 || len(r.Problems) != want {
+			t.Errorf("%s: %d nodes, problems %v", name, r.Info.Nodes, r.Problems)
+		}
+	}
+}
+
 // Devices that a program prints may be those of one of several equal nodes. If not, they contradict the name.
 func TestDevicesContradictNames(t *testing.T) {
 	for name, want := range map[string]int{"x_4gpus.log": 1, "x_8gpus.log": 0, "x_16gpus.log": 0} {

@@ -70,19 +70,23 @@ func TestJobOfSeveralRuns(t *testing.T) {
 		},
 		"with Slurm's message": {
 			map[string]string{"a_n2-1.out": oneEpoch, "a_n2-1.err": canceled("TIME LIMIT")},
-			[]string{"a_n2-1.out canceled 0s 0J 1 epochs"}, "belongs to the run in",
+			[]string{"a_n2-1.out canceled 0s 0J 1 epochs"},
+			"belongs to the run in",
 		},
 		"queued again": {
 			map[string]string{"a_n2-1.out": twoEpochs, "a_n2-1.err": canceled("PREEMPTION")},
-			[]string{"a_n2-1.out done 0s 0J 2 epochs"}, "belongs to the run in",
+			[]string{"a_n2-1.out done 0s 0J 2 epochs"},
+			"belongs to the run in",
 		},
 		"resumed and canceled": {
 			map[string]string{"a_n2-1.out": twoEpochs, "a_n2-1.err": canceled("TIME LIMIT")},
-			[]string{"a_n2-1.out canceled 0s 0J 2 epochs"}, "belongs to the run in",
+			[]string{"a_n2-1.out canceled 0s 0J 2 epochs"},
+			"belongs to the run in",
 		},
 		"with a header after the message": {
 			map[string]string{"a_n2-1.out": "+ python a.py --n_gpus 2\n" + epochs(1, 2) + canceled("PREEMPTION") + "Resuming\n+ python a.py --n_gpus 2\n" + epochs(3, 4)},
-			[]string{"a_n2-1.out done 0s 0J 4 epochs"}, "the run was resumed at epoch 3",
+			[]string{"a_n2-1.out done 0s 0J 4 epochs"},
+			"the run was resumed at epoch 3",
 		},
 	} {
 		got, text := jobRuns(t, c.files)

@@ -140,7 +140,8 @@ func reportEvidence(p *record.Part, best record.Evidence) {
 		by := statement{e.Origin.Source, e.Number}
 		isCount := e.Property == runs.PropertyWorkers || e.Property == runs.PropertyNodes
 		contradicts := e.Kind != record.Derived && !(e.Kind == record.AtLeast && e.Number < best.Number) && !(e.Kind != record.Stated && e.Kind.IsStated() && best.Number%e.Number == 0) &&
-			e.Origin.Source.Precedence() >= best.Origin.Source.Precedence()
+			e.Origin.Source.Precedence() >= best.Origin.Source.Precedence() &&
+			!(e.Property == runs.PropertyNodes && e.Origin.Source.IsAssumed() && int(e.Number) == p.Run.Info.Workers && !strings.Contains(strings.ToLower(e.Origin.Detail), "node")) // n4 may count workers
 		if e.Kind == record.Devices { // perhaps of one of several equal nodes
 			contradicts = best.Number%e.Number != 0
 		}
