@@ -111,7 +111,7 @@ func newSchema(p preamble, text []byte, mappings []ColumnMapping) *schema {
 	s.splitPanelRuns()
 	s.useCoresAsWorkers(text)
 	s.layout = s.detectLayout(surveys)
-	if s.layout == rowsAreRuns && !s.rowsAreSeparateRuns(text) {
+	if s.layout == rowsAreRuns && !s.rowsAreSeparateRuns(text, surveys) {
 		s.layout = unknownLayout
 	}
 	s.checkSplits(text)

@@ -110,6 +110,7 @@ func (s *schema) detectLayout(surveys []columnSurvey) rowLayout {
 	mapped := slices.ContainsFunc(s.columns, func(c column) bool { return c.mapped })
 	measured := s.hasAnyField(measuredFieldNames()...) || mapped && numbers > 0
 	identity := s.hasAnyField(fields.Workers, fields.Nodes, fields.Series, fields.Model, fields.Run, fields.Batch, fields.GlobalBatch, fields.Study)
+	timed := s.hasAnyField(fields.EpochSeconds, fields.SamplesPerSecond, fields.Time, fields.TrainingTime, fields.WallSeconds, fields.TrainingSeconds)
 	switch {
 	case s.header == nil && !mapped:
 		return unknownLayout
@@ -126,7 +127,7 @@ func (s *schema) detectLayout(surveys []columnSurvey) rowLayout {
 		return rowsAreSteps
 	case s.hasAnyField(fields.Epoch) && (numbers > 0 || s.hasAnyField(fields.Elapsed)):
 		return rowsAreEpochs
-	case identity && measured && (s.hasAnyField(fields.Workers, fields.Nodes) || s.hasAnyField(fields.EpochSeconds, fields.SamplesPerSecond, fields.Time, fields.TrainingTime, fields.WallSeconds, fields.TrainingSeconds)):
+	case identity && measured && (timed || s.hasAnyField(fields.Workers, fields.Nodes)):
 		return rowsAreRuns
 	case identity && s.hasAnyField(fields.Started) && s.hasAnyField(fields.Ended):
 		return rowsAreRuns
@@ -134,6 +135,8 @@ func (s *schema) detectLayout(surveys []columnSurvey) rowLayout {
 		return rowsAreMoments
 	case s.hasAnyField(fields.TrainLoss, fields.ValLoss, fields.Accuracy, fields.ValAccuracy) || mapped && measured:
 		return s.layoutWithoutCounter(surveys)
+	case timed && s.hasAnyField(fields.Seed): // of the runs with one number of workers
+		return rowsAreRuns
 	}
 	return unknownLayout
 }
@@ -156,10 +159,16 @@ func (s *schema) layoutWithoutCounter(surveys []columnSurvey) rowLayout {
 
 // rowsAreSeparateRuns reports whether a column shows that the rows are runs: it differs between them, such as the
 // number of workers, or measures complete runs. It returns false if the rows may be epochs: an unknown
-// column numbers the rows of each run anew, or several rows have the same seed. text follows the header.
-func (s *schema) rowsAreSeparateRuns(text []byte) bool {
+// column numbers the rows of each run anew, or several rows have the same settings and seed. text follows the header.
+func (s *schema) rowsAreSeparateRuns(text []byte, surveys []columnSurvey) bool {
 	if slices.Contains([]string{joblogKind, wandbKind, mlflowTableKind}, s.kind) || s.hasAnyField(fields.Trial) {
 		return true
+	}
+	keys := s.settingColumns(text, surveys)
+	for _, name := range runKeyFieldNames() {
+		if i, ok := s.at[name]; ok {
+			keys = append(keys, i)
+		}
 	}
 	counters := s.unknownCounters()
 	groups := map[string]*rowGroup{}
@@ -170,10 +179,8 @@ func (s *schema) rowsAreSeparateRuns(text []byte) bool {
 		}
 		rows++
 		var key []byte
-		for _, name := range runKeyFieldNames() {
-			if i, ok := s.at[name]; ok {
-				key = append(append(key, cells[i].Text...), 0)
-			}
+		for _, i := range keys {
+			key = append(append(key, cells[i].Text...), 0)
 		}
 		group := groups[string(key)]
 		if group == nil {
@@ -194,6 +201,17 @@ func (s *schema) rowsAreSeparateRuns(text []byte) bool {
 		return true
 	}
 	return s.hasAnyField(fields.WallSeconds, fields.TrainingSeconds, fields.Energy, fields.Status, fields.Started, fields.Ended, fields.Command)
+}
+
+// settingColumns returns the indexes of the columns of settings, such as precision, and of those of texts that recur.
+func (s *schema) settingColumns(text []byte, surveys []columnSurvey) (of []int) {
+	for i := range min(len(s.columns), len(surveys)) {
+		c := &s.columns[i]
+		if c.field == fields.Setting || c.field == "" && c.kind == fields.Text && 2*len(s.distinctCells(text, i)) <= surveys[i].texts {
+			of = append(of, i)
+		}
+	}
+	return of
 }
 
 func (s *schema) mapsRunTime() bool {
