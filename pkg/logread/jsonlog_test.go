@@ -64,19 +64,19 @@ func TestJSONLines(t *testing.T) {
 	}{
 		"MMCV": {"20240101_120000_4gpu.log.json", mmcv, []string{
 			"MMCV log: 1@2 loss=2.25 iou=0.5 lr=0.02 2@5 loss=2 lr=0.002; lr 50:0.02 100:0.02 150:0.002; memory 50:3000 100:3000 150:3000; data_time 50:0.25 100:0.25 150:0.25; " +
-				"loss 50:2.5 100:2.25 150:2; time 50:0.5 100:0.5 150:0.5; val/lr 100:0.02; bbox_mAP 100:0.125; mIoU 100:0.5",
+				"loss 50:2.5 100:2.25 150:2; step_seconds 50:0.5 100:0.5 150:0.5; val/lr 100:0.02; bbox_mAP 100:0.125; mIoU 100:0.5",
 		}, "steps count on over the epochs"},
 		"MMEngine": {"vis_data/scalars.json", mmengine, []string{
-			"MMEngine scalars: 1@1 loss=2.5 val_acc=0.625 lr=0.02 2@3 loss=2 val_acc=0.75 lr=0.02; lr 50:0.02 100:0.02; data_time 50:0.25 100:0.25; loss 50:2.5 100:2; time 50:0.5 100:0.5; memory 50:3000 100:3000; " +
+			"MMEngine scalars: 1@1 loss=2.5 val_acc=0.625 lr=0.02 2@3 loss=2 val_acc=0.75 lr=0.02; lr 50:0.02 100:0.02; data_time 50:0.25 100:0.25; loss 50:2.5 100:2; step_seconds 50:0.5 100:0.5; memory 50:3000 100:3000; " +
 				"accuracy/top1 50:62.5 100:75; val/data_time 50:0.125 100:0.125; val/time 50:0.25 100:0.25",
 		}, "the training loss of an epoch is the last one"},
 		"MMEngine, by iteration": {"vis_data/scalars.json", byIteration, []string{"MMEngine scalars:; lr 50:0.02; loss 50:2.5; time 50:0.5; memory 50:3000; mIoU 50:62.5; val/time 50:0.25"}, ""},
 		"Detectron2": {"metrics.json", detectron2, []string{
-			"Detectron2 metrics:; data_time 19:0.25 39:0.25; loss_cls 19:1.5 39:1.25; lr 19:0.02 39:0.02; time 19:0.5 39:0.5; total_loss 19:2.5 39:2; bbox/AP 39:12.5",
+			"Detectron2 metrics:; data_time 19:0.25 39:0.25; loss_cls 19:1.5 39:1.25; lr 19:0.02 39:0.02; step_seconds 19:0.5 39:0.5; total_loss 19:2.5 39:2; bbox/AP 39:12.5",
 		}, ""},
 		"two runs": {"metrics.json", detectron2 + strings.ReplaceAll(detectron2, "0.02", "0.04"), []string{
-			"Detectron2 metrics:; data_time 19:0.25 39:0.25; loss_cls 19:1.5 39:1.25; lr 19:0.02 39:0.02; time 19:0.5 39:0.5; total_loss 19:2.5 39:2; bbox/AP 39:12.5",
-			"Detectron2 metrics:; data_time 19:0.25 39:0.25; loss_cls 19:1.5 39:1.25; lr 19:0.04 39:0.04; time 19:0.5 39:0.5; total_loss 19:2.5 39:2; bbox/AP 39:12.5",
+			"Detectron2 metrics:; data_time 19:0.25 39:0.25; loss_cls 19:1.5 39:1.25; lr 19:0.02 39:0.02; step_seconds 19:0.5 39:0.5; total_loss 19:2.5 39:2; bbox/AP 39:12.5",
+			"Detectron2 metrics:; data_time 19:0.25 39:0.25; loss_cls 19:1.5 39:1.25; lr 19:0.04 39:0.04; step_seconds 19:0.5 39:0.5; total_loss 19:2.5 39:2; bbox/AP 39:12.5",
 		}, "line 4: the numbers start again: another run"},
 		"epochs": {"log.jsonl", "{\"world_size\": 8}\n" + `{"epoch": 0, "loss": 2.5, "epoch_time": 10.5, "throughput": 100}
 {"epoch": 0, "val_loss": 2.0, "val_acc": 0.5}

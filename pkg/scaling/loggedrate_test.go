@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"lockstep/pkg/logread"
 	"lockstep/pkg/runs"
 )
 
@@ -142,5 +143,31 @@ func TestStepTimesBesideEpochTimes(t *testing.T) {
 	s := readTable(t, "gpus,epoch,epoch_time,step_time\n1,1,20,0.1\n1,2,20,0.1\n2,1,10,0.1\n2,2,10,0.1\n")
 	if p := s.Points[1]; p.Speedup.Value != 2 || p.Throughput.Value > 0 {
 		t.Errorf("%+v", p)
+	}
+}
+
+// TestMMEngineStepTimes: the member time of MMEngine's scalars is that of an iteration. Only the batch per worker
+// says whether the workers share it.
+func TestMMEngineStepTimes(t *testing.T) {
+	dir := t.TempDir()
+	for n, seconds := range map[string]string{"1": "0.25", "2": "0.5"} {
+		path := filepath.Join(dir, "det_"+n+"gpus", "20240101_120000", "vis_data")
+		check(t, os.MkdirAll(path, 0o755))
+		text := `{"lr": 0.02, "data_time": 0.01, "loss": 2.5, "time": ` + seconds + `, "epoch": 1, "iter": 50, "memory": 3000, "step": 50}`
+		check(t, os.WriteFile(filepath.Join(path, "scalars.json"), []byte(text+"\n"+strings.ReplaceAll(text, "50", "99")+"\n"), 0o644))
+	}
+	batch, err := logread.ParsePattern("scalars.json=batch:2")
+	check(t, err)
+	for _, c := range []struct {
+		as         []logread.Pattern
+		rate       float64
+		unit, note string
+	}{{nil, 2, "steps/s", "if each has a batch of its own"}, {[]logread.Pattern{batch}, 2 * 2 * 2, "samples/s", "times the global batch"}} {
+		s, err := ReadWith(t.Context(), logread.Options{As: c.as}, dir)
+		check(t, err)
+		if p := s.Points[1]; p.Throughput.Value != c.rate || p.ThroughputUnit != c.unit {
+			t.Errorf("%v %s, want %v %s", p.Throughput.Value, p.ThroughputUnit, c.rate, c.unit)
+		}
+		wantLine(t, s.Notes, "the logged times of a step", c.note)
 	}
 }

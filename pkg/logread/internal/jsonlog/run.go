@@ -233,6 +233,9 @@ func (r *reader) finish() []*record.Part {
 		p.Run.Epochs = run.sortedEpochs(r.in.Report)
 		for _, c := range run.curves.All {
 			p.Run.Curves = append(p.Run.Curves, c.Finish(r.in.Report))
+			if last := &p.Run.Curves[len(p.Run.Curves)-1]; last.Name == "time" && run.kind != linesKind && run.curves.First("data_time") != nil {
+				last.Name = fields.StepSeconds // of OpenMMLab's programs and Detectron2
+			}
 		}
 		if run.kind == mmcvKind && run.offset > 0 {
 			r.in.Report.AddAssumptionOnce("steps count on over the epochs, each of which has as many as the last one that was logged")

@@ -134,7 +134,9 @@ func (rule MeasurementRule) findCurveThroughput(r *runs.Run) loggedThroughput {
 	input := ResultInput{Name: name, Value: rate, Unit: best.unit, Counted: true, Why: fmt.Sprintf("%s of %s", statistic, english.FormatCount(values, "logged value"))}
 	if best.seconds {
 		rate, source = 1/rate, fmt.Sprintf("the reciprocal of the %s of the logged times of a step", statistic)
-		if batch > 0 {
+		if batch == 0 {
+			source += ", as if the workers shared the samples of a step; if each has a batch of its own, state it with --as 'NAME=batch:N'"
+		} else {
 			rate, best.unit, source = rate*float64(batch), cmp.Or(r.ThroughputUnit, DefaultRateUnit), source+", times the global batch"
 		}
 	}
