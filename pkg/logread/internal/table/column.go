@@ -70,6 +70,7 @@ type schema struct {
 	hasMetric, hasTotals                              bool
 	namesTraining                                     bool // the column of parts of the data set names the training's
 	assumed                                           []string
+	counter                                           string // the column that may number epochs or repeats, in an unknown layout
 }
 
 // newSchema assigns the columns of a table to fields. text is the text after the header.

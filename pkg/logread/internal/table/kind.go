@@ -194,6 +194,7 @@ func (s *schema) rowsAreSeparateRuns(text []byte, surveys []columnSurvey) bool {
 	}
 	for k := range counters {
 		if isEpochCounter(groups, k) && !s.mapsRunTime() {
+			s.counter = s.columns[counters[k]].name
 			return false
 		}
 	}
