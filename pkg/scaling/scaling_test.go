@@ -181,6 +181,11 @@ func TestUnfairComparisonsAreNoted(t *testing.T) {
 	s, err = FromRuns([]runs.Run{weak(1, 1, 10, 10), twice})
 	check(t, err)
 	wantLine(t, s.Notes, "same workers (1) and seed (1)", "elsewhere")
+	one, two := weak(1, 0, 10, 10), weak(1, 0, 10, 10) // two logs without a seed
+	one.Origins, two.Origins, two.Dir, one.Info.Schema, two.Info.Schema = map[runs.Property]runs.Origin{}, map[runs.Property]runs.Origin{}, "elsewhere", 0, 0
+	s, err = FromRuns([]runs.Run{one, two})
+	check(t, err)
+	wantLine(t, s.Notes, "same workers (1) and no known seed", "elsewhere")
 }
 
 func TestStudiesAreNotMixed(t *testing.T) {

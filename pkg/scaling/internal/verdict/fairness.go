@@ -96,12 +96,15 @@ func (n *noteList) add(format string, a ...any) { *n = append(*n, fmt.Sprintf(fo
 func (n *noteList) noteDuplicateRuns(g observe.Series) {
 	type place struct {
 		workers int
-		seed    int64
+		seed    string
 	}
 	same := map[place][]string{}
 	var order []place
 	for _, r := range g.Runs {
-		p := place{r.Info.Workers, r.Info.Seed}
+		p := place{r.Info.Workers, fmt.Sprintf("seed (%d)", r.Info.Seed)}
+		if _, known := r.Origins[runs.PropertySeed]; !known && r.Info.Schema == 0 && r.Origins != nil { // run.json has it
+			p.seed = "no known seed"
+		}
 		if same[p] == nil {
 			order = append(order, p)
 		}
@@ -109,7 +112,7 @@ func (n *noteList) noteDuplicateRuns(g observe.Series) {
 	}
 	for _, p := range order {
 		if dirs := same[p]; len(dirs) > 1 {
-			n.add("series %s: %s and %s have the same workers (%d) and seed (%d); they count as repeats",
+			n.add("series %s: %s and %s have the same workers (%d) and %s; they count as repeats",
 				g.Name, dirs[0], strings.Join(dirs[1:], ", "), p.workers, p.seed)
 		}
 	}
