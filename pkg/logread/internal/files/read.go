@@ -145,12 +145,7 @@ func readFile(ctx context.Context, t *Task) (parts []*record.Part, err error) {
 		return parts, err
 	}
 	t.Report.Kind = ""
-	t.Report.Header = table.HeaderNames(head)
-	if name := table.FindCounter(head, t.Columns); name != "" {
-		t.Report.AddProblem(0, "%s: column %q may number the repeats or the epochs of a run: state it with --columns 'seed=%[2]s' or 'epoch=%[2]s'", ReasonUnknownFormat, name)
-	} else {
-		t.Report.Skipped = unknownFormatReason(head)
-	}
+	t.Report.Skipped, t.Report.Header = unknownFormatReason(head), table.HeaderNames(head)
 	return nil, nil
 }
 

@@ -70,7 +70,7 @@ type schema struct {
 	hasMetric, hasTotals                              bool
 	namesTraining                                     bool // the column of parts of the data set names the training's
 	assumed                                           []string
-	counter                                           string // the column that may number epochs or repeats, in an unknown layout
+	counter                                           string // the column that may number the epochs or the repeats, so that the table is not read
 }
 
 // newSchema assigns the columns of a table to fields. text is the text after the header.
@@ -112,7 +112,7 @@ func newSchema(p preamble, text []byte, mappings []ColumnMapping) *schema {
 	s.splitPanelRuns()
 	s.useCoresAsWorkers(text)
 	s.layout = s.detectLayout(surveys)
-	if s.layout == rowsAreRuns && !s.rowsAreSeparateRuns(text, surveys) {
+	if s.layout == rowsAreRuns && !s.rowsAreSeparateRuns(text, surveys) && s.counter == "" {
 		s.layout = unknownLayout
 	}
 	s.checkSplits(text)

@@ -116,16 +116,6 @@ func HeaderNames(head []byte) []string {
 	return p.header
 }
 
-// FindCounter returns the name of the column that may number the epochs or the repeats of the table which begins
-// with head and is in no format. It returns "" if there is none.
-func FindCounter(head []byte, mappings []ColumnMapping) string {
-	p, ok := parsePreamble(head, mappings)
-	if !ok {
-		return ""
-	}
-	return newSchema(p, completeLines(skipLines(head, p.lines)), mappings).counter
-}
-
 // DescribeUnknownTable returns the quoted column names of a table that no format reads, or "" if head
 // begins no table, or if no name can be shown.
 func DescribeUnknownTable(head []byte) string {

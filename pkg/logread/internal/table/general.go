@@ -144,7 +144,9 @@ func (t *tableReader) surveyTable() error {
 	}
 	t.schema = newSchema(p, rows, t.mappings)
 	t.in.Report.Header, t.in.Report.Mapped = t.header, t.mapped
-	if t.layout == unknownLayout {
+	if t.counter != "" {
+		return fmt.Errorf("column %q may number the repeats or the epochs of a run: state it with --columns 'seed=%[1]s' or 'epoch=%[1]s'", t.counter)
+	} else if t.layout == unknownLayout {
 		return record.ErrUnknownFormat
 	}
 	t.in.Report.Kind = t.kind

@@ -164,9 +164,10 @@ func (s *schema) rowsAreSeparateRuns(text []byte, surveys []columnSurvey) bool {
 	if slices.Contains([]string{joblogKind, wandbKind, mlflowTableKind}, s.kind) || s.hasAnyField(fields.Trial) {
 		return true
 	}
-	keys := s.settingColumns(text, surveys)
-	for _, name := range runKeyFieldNames() {
-		if i, ok := s.at[name]; ok {
+	var keys []int
+	for i := range min(len(s.columns), len(surveys)) {
+		c := &s.columns[i]
+		if slices.Contains(append(runKeyFieldNames(), fields.Setting), c.field) || c.field == "" && c.kind == fields.Text && 2*len(s.distinctCells(text, i)) <= surveys[i].texts {
 			keys = append(keys, i)
 		}
 	}
@@ -192,8 +193,11 @@ func (s *schema) rowsAreSeparateRuns(text []byte, surveys []columnSurvey) bool {
 	if len(groups) == rows {
 		return true
 	}
+	timed := slices.ContainsFunc(s.columns, func(c column) bool {
+		return c.mapped && (c.field == fields.WallSeconds || c.field == fields.TrainingSeconds)
+	})
 	for k := range counters {
-		if isEpochCounter(groups, k) && !s.mapsRunTime() {
+		if isEpochCounter(groups, k) && !timed {
 			s.counter = s.columns[counters[k]].name
 			return false
 		}
@@ -202,23 +206,6 @@ func (s *schema) rowsAreSeparateRuns(text []byte, surveys []columnSurvey) bool {
 		return true
 	}
 	return s.hasAnyField(fields.WallSeconds, fields.TrainingSeconds, fields.Energy, fields.Status, fields.Started, fields.Ended, fields.Command)
-}
-
-// settingColumns returns the indexes of the columns of settings, such as precision, and of those of texts that recur.
-func (s *schema) settingColumns(text []byte, surveys []columnSurvey) (of []int) {
-	for i := range min(len(s.columns), len(surveys)) {
-		c := &s.columns[i]
-		if c.field == fields.Setting || c.field == "" && c.kind == fields.Text && 2*len(s.distinctCells(text, i)) <= surveys[i].texts {
-			of = append(of, i)
-		}
-	}
-	return of
-}
-
-func (s *schema) mapsRunTime() bool {
-	return slices.ContainsFunc(s.columns, func(c column) bool {
-		return c.mapped && (c.field == fields.WallSeconds || c.field == fields.TrainingSeconds)
-	})
 }
 
 // unknownCounters returns the indexes of the columns of numbers that have no field.
