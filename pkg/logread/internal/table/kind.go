@@ -165,8 +165,7 @@ func (s *schema) rowsAreSeparateRuns(text []byte, surveys []columnSurvey) bool {
 		return true
 	}
 	var keys []int
-	for i := range min(len(s.columns), len(surveys)) {
-		c := &s.columns[i]
+	for i, c := range s.columns[:min(len(s.columns), len(surveys))] {
 		if slices.Contains(append(runKeyFieldNames(), fields.Setting), c.field) || c.field == "" && c.kind == fields.Text && 2*len(s.distinctCells(text, i)) <= surveys[i].texts {
 			keys = append(keys, i)
 		}
@@ -193,11 +192,11 @@ func (s *schema) rowsAreSeparateRuns(text []byte, surveys []columnSurvey) bool {
 	if len(groups) == rows {
 		return true
 	}
-	timed := slices.ContainsFunc(s.columns, func(c column) bool {
+	mapsTime := slices.ContainsFunc(s.columns, func(c column) bool {
 		return c.mapped && (c.field == fields.WallSeconds || c.field == fields.TrainingSeconds)
 	})
 	for k := range counters {
-		if isEpochCounter(groups, k) && !timed {
+		if isEpochCounter(groups, k) && !mapsTime {
 			s.counter = s.columns[counters[k]].name
 			return false
 		}
