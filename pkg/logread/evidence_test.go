@@ -173,7 +173,7 @@ func TestRenaming(t *testing.T) {
 	})
 }
 
-// The number after n in a name may be that of the workers, and contradicts no number of nodes then.
+// In a name such as x-n2, 2 may count the workers. If there are 2 workers, it contradicts no number of nodes.
 func TestNamesWithWorkersAsNodes(t *testing.T) {
 	for name, want := range map[string]int{"x-n2.log": 0, "x-n4.log": 1, "x-2nodes.log": 1} {
 		if r := readOne(t, name, "+ torchrun --nproc_per_node=2 a.py\n"+twoEpochs); r.Info.Nodes != 1 || len(r.Problems) != want {
@@ -182,7 +182,7 @@ func TestNamesWithWorkersAsNodes(t *testing.T) {
 	}
 }
 
-// Devices that a program prints may be those of one of several equal nodes. If not, they contradict the name.
+// A program may print only the devices of its node. If the workers in the name are no multiple of them, that is a problem.
 func TestDevicesContradictNames(t *testing.T) {
 	for name, want := range map[string]int{"x_4gpus.log": 1, "x_8gpus.log": 0, "x_16gpus.log": 0} {
 		r := readOne(t, name, "Number of GPUs: 8\n"+twoEpochs)

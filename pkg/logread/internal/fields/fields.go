@@ -313,7 +313,7 @@ func LookupColumn(name string) *Field {
 	return fieldsByName().column[key]
 }
 
-// CountsWorkers reports whether name is that of a number or a list of workers in a column or a setting.
+// CountsWorkers reports whether a column or setting with this name counts or lists the workers.
 func CountsWorkers(name string) bool {
 	f := LookupColumn(name)
 	return f != nil && f.Name == Workers

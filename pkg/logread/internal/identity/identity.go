@@ -146,10 +146,10 @@ func (d *Resolver) decideProperties(p *record.Part) {
 	ranks.reportMissingRanks(p)
 }
 
-// dropKnownNumbers corrects series and studies that were guessed from paths, such as those of fast1.log, fast2.log and
-// fast4.log. In paths that differ only in numbers, it leaves out a number that is the number of workers, of nodes, or
-// the seed of each run, if these differ, and the r or s and the number at the end of names such as unet-2gpu-r1 and
-// unet-2gpu-r2, if the numbers count from 0 or 1.
+// dropKnownNumbers leaves numbers out of series and studies that were guessed from paths, where the paths differ only
+// in numbers. It leaves out a number that states the workers, nodes or seed of each run, as in fast1.log, fast2.log
+// and fast4.log. It also leaves out r1 and r2 at the end of unet-2gpu-r1 and unet-2gpu-r2, and s1 and s2, if these
+// numbers count from 0 or 1.
 func dropKnownNumbers(parts []*record.Part) {
 	type path struct {
 		part   *record.Part

@@ -63,9 +63,9 @@ func joinResumedRuns(parts []*record.Part) []*record.Part {
 
 var numbersInName = regexp.MustCompile(`[0-9]+`)
 
-// resumeKey returns what the paths of a resumed run's files have in common: the folder, and the words, settings,
-// numbers of workers and nodes, and the seed in the name of the file. Its other numbers may be those of jobs, parts,
-// attempts or times.
+// resumeKey returns what is the same in the paths of all files of a resumed run: the folder and, in the file's name,
+// the words, settings, workers, nodes and seed. Other numbers in the name may differ: they count jobs, parts or
+// attempts, or are times.
 func resumeKey(path string) string {
 	base := filepath.Base(path)
 	name := names.ParsePath(path)[0]

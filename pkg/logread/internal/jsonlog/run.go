@@ -117,8 +117,8 @@ func (run *jsonRun) updatePosition(epoch, step int64, val bool) {
 	}
 }
 
-// addCounts adds the numbers of workers and nodes in an object to those of run. It returns false if
-// one differs.
+// addCounts stores the numbers of workers and nodes of an object in run. It returns false if run already
+// has another number.
 func (run *jsonRun) addCounts(numbers []numberMember) bool {
 	for _, m := range numbers {
 		if !m.name.counts || !record.IsPlausibleCount(m.value) {

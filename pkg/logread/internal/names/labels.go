@@ -27,7 +27,7 @@ var sharedPatterns = sync.OnceValue(func() namePatterns {
 	}
 })
 
-// isRepeatWord reports whether a number after word is that of a repeat.
+// isRepeatWord reports whether a number after word numbers the repeats of a run.
 func isRepeatWord(word string) bool {
 	return slices.Contains([]string{"run", "rep", "repeat", "repetition", "replicate", "trial", "try", "attempt", "take"}, word)
 }

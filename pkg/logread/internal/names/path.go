@@ -204,8 +204,8 @@ func (all Path) Study(series string, stated bool) string {
 	return folders[0].Text
 }
 
-// isRunID reports whether a folder name was generated for a run by W&B
-// (run-20240101_120000-abc12345) or MLflow (32 hexadecimal digits), or is that of a host, such as node01.
+// isRunID reports whether W&B (run-20240101_120000-abc12345) or MLflow (32 hexadecimal digits) generated
+// the name of a folder for a run, or whether it names a host, such as node01.
 func isRunID(name string) bool {
 	if stem := strings.TrimRight(name, "0123456789"); stem != name && (stem == "node" || stem == "host") || len(name) == 32 && strings.Trim(name, "0123456789abcdef") == "" {
 		return true

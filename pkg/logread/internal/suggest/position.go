@@ -264,7 +264,7 @@ func (c *candidate) nameTotal(n, total *describedNumber) {
 // nameSettings names workers, nodes, seeds and batch sizes, which must not change in a file or a line. The
 // word after a number names it in "on 4 GPUs", but not in "found 4 GPUs", and in "with 4 workers" or
 // "processes" only if they train. Slurm's NumTasks are workers; num_tasks are tasks that a model learns.
-// The devices of device_count need not be used, and nodes may be those of a graph.
+// A device_count is not taken for workers, and the nodes of a graph are not taken for hosts.
 func (c *candidate) nameSettings() {
 	if slices.ContainsFunc(c.tokens, func(t token) bool { return t.isWord("best") }) {
 		return // the line describes the best of several runs

@@ -148,7 +148,7 @@ func (s *schema) findDeviceLists(i int, text []byte) {
 	for cell := range s.distinctCells(text, i) {
 		if isDeviceList(cell) {
 			c.field, c.kind, c.devices, s.at[fields.Workers] = fields.Workers, fields.Whole, true, i
-			s.assumed = append(s.assumed, "column "+quoteName(c.name)+" lists devices, whose number is that of the workers")
+			s.assumed = append(s.assumed, "column "+quoteName(c.name)+" lists devices: one worker for each")
 			return
 		}
 	}

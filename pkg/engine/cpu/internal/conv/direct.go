@@ -305,13 +305,13 @@ func (c *Direct) packAllWeights(dst []float32, k, wide int) {
 	}
 }
 
-// adjacentPackedTiles is the number of tiles of weights that packStepWeights packs of one output block before it
-// packs those of the next block. Packed tiles of several blocks may share cache lines, and those of
-// that many tiles stay in the first-level cache until all blocks have written to them.
+// adjacentPackedTiles is the number of tiles of weights that packStepWeights packs for one output block before it
+// goes on to the next block. Tiles of several blocks may share cache lines. So few tiles stay in the first-level
+// cache until every block has written its part of a line.
 const adjacentPackedTiles = 8
 
-// packStepWeights packs steps [s, s+n) of phase f for output blocks [k, k+wide). The strides are those of
-// packedStrides.
+// packStepWeights packs steps [s, s+n) of phase f for output blocks [k, k+wide), with the strides that
+// packedStrides returns.
 func (c *Direct) packStepWeights(dst []float32, f *outputPhase, k, wide, s, n, blockStride, vectorStride int) {
 	taps := max(1, len(f.taps))
 	if !c.transposed && taps == c.taps { // the tiles of an output block are next to each other
